@@ -459,6 +459,18 @@ codes! {
         "`examine --format` prints what mdadm does, which is nothing of what has no md superblock, and ends with status 1 like \
          mdadm. `wattle examine` without --format shows what else is on it. With --format scan members without a superblock are \
          passed over.";
+    SumsNotKept = 275, Failed, "what scrubs record cannot be kept",
+        "A recorded scrub keeps a checksum of every 64 KiB of every member in a file of its own, in the state directory. There is no \
+         such directory, it cannot be written, or another server has the file. Checks and repairs are as without it. A level without \
+         redundancy, an array that is served read-only or under an overlay, and one without metadata have no record at all: nothing \
+         would tell whether something else wrote to them. docs/scrubs.md has the rules.";
+    NothingRecorded = 276, Refused, "no scrub has recorded this array",
+        "`repair --source record` takes for right what the last recorded scrub found. There was none, its file is lost or damaged, or \
+         the array was run by something else since (the kernel, another system), after which the record says nothing. Record it now: \
+         `wattle check NAME --record`; the next scrub knows more.";
+    RecordsWhole = 277, Usage, "this cannot be recorded",
+        "A scrub that records goes over the whole array and takes for right what it finds, or what the last record proves. It cannot be \
+         combined with a repair from another source: what such a repair writes is not what was there.";
 }
 
 impl Code {

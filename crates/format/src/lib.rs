@@ -28,5 +28,6 @@ pub mod overlay;
 pub mod partition;
 pub mod probe;
 pub mod rescue_map;
+pub mod scrub_sums;
 mod text;
 pub mod undo;

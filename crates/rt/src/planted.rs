@@ -61,6 +61,14 @@ bugs! {
     ZeroKeepsBadBlocks = "zero-keeps-bad-blocks",
     /// Receives and sends of clients take the room in flight of operations on drives.
     PeersInDrivesRoom = "peers-in-drives-room",
+    /// Writes are not noted for recorded scrubs.
+    SumsUnnoted = "sums-unnoted",
+    /// Cores go on taking regions for noted that were opened for new sums.
+    SumsOpenUntold = "sums-open-untold",
+    /// A member that is filled keeps the sums of what was there before.
+    SumsKeptOverFill = "sums-kept-over-fill",
+    /// What differs from its sum is rewritten without a look at whether what it gets has that sum.
+    SumsUnproven = "sums-unproven",
     /// A core that took its event while it looked for completions sleeps all the same, with mail
     /// undelivered. Only a ring has an event: `backend::uring` has the test.
     EventSwallowed = "event-swallowed",

@@ -38,6 +38,7 @@ pub fn array(name: &str, level: &str, members: &[&str]) -> ArrayReport {
         member_bytes: Some(7 << 20),
         consistency: Some("bitmap".to_owned()),
         bitmap: None,
+        record: None,
         sync: None,
         paused: false,
         scrubs: Vec::new(),

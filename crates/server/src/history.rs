@@ -229,6 +229,7 @@ mod tests {
             rewritten_blocks: 0,
             mismatches: Vec::new(),
             truncated: false,
+            record: None,
         }
     }
 

@@ -108,6 +108,11 @@ impl ServerSaving {
         Ok(Some(recorder(dir, now, what, command, given)))
     }
 
+    /// Whether what is written goes to an overlay.
+    pub fn is_overlaid(&self) -> bool {
+        self.start.overlaid
+    }
+
     /// Where backups of groups' texts go unless an order names another directory.
     pub fn backups(&self) -> Option<PathBuf> {
         self.start.state.as_ref().map(|dir| dir.join("lvm"))

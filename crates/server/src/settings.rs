@@ -42,6 +42,8 @@ pub enum SettingChange {
     RemoteTimeout(Duration),
     /// Whether reads go by all paths to a member in turn.
     Paths(bool),
+    /// Checks record what they find.
+    Record(bool),
     /// The members whose copies are read only where no other one can be, as an operator names them.
     WriteMostly(Vec<String>),
 }
@@ -131,6 +133,11 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "members that several paths lead to are reached by the first that is there, or read by all of them in turn",
     ),
     (
+        "record",
+        "on or off",
+        "checks, and repairs from the record, record what every member holds for the next one",
+    ),
+    (
         "write_mostly",
         "members, separated by commas, or none",
         "copies on these members are read only where no other one can be",
@@ -185,6 +192,11 @@ pub fn parse(key: &str, value: &str) -> Result<SettingChange, Problem> {
         "paths" => match value {
             "order" => Ok(SettingChange::Paths(false)),
             "round-robin" => Ok(SettingChange::Paths(true)),
+            _ => Err(bad()),
+        },
+        "record" => match value {
+            "on" => Ok(SettingChange::Record(true)),
+            "off" => Ok(SettingChange::Record(false)),
             _ => Err(bad()),
         },
         "write_mostly" if value == "none" => Ok(SettingChange::WriteMostly(Vec::new())),

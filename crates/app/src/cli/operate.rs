@@ -145,6 +145,7 @@ pub struct ReplaceArgs {
 Examples:
   wattle check data
   wattle check data --wait || wattle status data
+  wattle check data --record                    the next one knows what rotted
   wattle check data --abort")]
 pub struct CheckArgs {
     /// The array, by name or UUID.
@@ -154,6 +155,10 @@ pub struct CheckArgs {
     /// taken off the log.
     #[arg(long, value_name = "MEMBER", conflicts_with_all = ["wait", "abort", "pause", "resume"])]
     pub bad_blocks: Option<String>,
+    /// Record what every member holds: the next check tells which of them rotted silently, and
+    /// `repair --source record` makes that anew.
+    #[arg(long, conflicts_with_all = ["bad_blocks", "abort", "pause", "resume"])]
+    pub record: bool,
     #[command(flatten)]
     pub scrub: Scrub,
     #[command(flatten)]
@@ -165,20 +170,26 @@ pub struct CheckArgs {
 /// --source data: the data is right, and parity is made to fit it (RAID 4, 5, 6). --source proof:
 /// on RAID 6, the one member that P and Q prove wrong is made anew from the others. --source
 /// MEMBER: on mirrors, this member's copy goes to the others; --source majority: what more than
-/// half of the copies say.
+/// half of the copies say. --source record: what the last scrub with --record found; only what
+/// that proves is written.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   wattle repair data --source data              parity from data
   wattle repair data --source proof --wait      RAID 6: the member that is proved wrong
-  wattle repair mirror --source disk1.img       this member's copy")]
+  wattle repair mirror --source disk1.img       this member's copy
+  wattle repair data --source record --wait     what rotted since the last record")]
 pub struct RepairArgs {
     /// The array, by name or UUID.
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// What is right where they do not agree: data, proof, majority, or a member of a mirror.
+    /// What is right where they do not agree: data, proof, majority, record, or a member of a
+    /// mirror.
     #[arg(long, value_name = "SOURCE")]
     pub source: Option<String>,
+    /// With --source record: record anew on the way.
+    #[arg(long, conflicts_with_all = ["abort", "pause", "resume"])]
+    pub record: bool,
     #[command(flatten)]
     pub scrub: Scrub,
     #[command(flatten)]
@@ -218,7 +229,7 @@ pub struct SetArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// What to change: sync_speed_min, sync_speed_max, sync_action, read_deadline, goal,
-    /// stripe_cache_size, read_ahead_kb, remote_timeout, paths, write_mostly.
+    /// stripe_cache_size, read_ahead_kb, remote_timeout, paths, record, write_mostly.
     #[arg(value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
     #[command(flatten)]

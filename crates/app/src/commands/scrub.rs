@@ -22,6 +22,7 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Problem> {
     scrub(&args.name, &args.scrub, &args.runtime, |_| {
         Ok(match &args.bad_blocks {
             Some(member) => ServerRequest::ClearBadBlocks { array, member: member.clone() },
+            None if args.record => ServerRequest::Record { array, repair: false },
             None => ServerRequest::Check { array },
         })
     })
@@ -32,6 +33,17 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Problem> {
 pub fn repair(args: &RepairArgs) -> Result<ExitCode, Problem> {
     scrub(&args.name, &args.scrub, &args.runtime, |level| {
         let source = source(level, args.source.as_deref())?;
+        if args.record && source != RepairChoice::Record {
+            return Err(Problem::new(
+                Code::RecordsWhole,
+                "--record goes with --source record only",
+                "what a repair from another source writes is not what was there",
+                "repair first; then `wattle check --record`",
+            ));
+        }
+        if args.record {
+            return Ok(ServerRequest::Record { array: args.name.clone(), repair: true });
+        }
         Ok(ServerRequest::Repair { array: args.name.clone(), source })
     })
 }
@@ -60,7 +72,8 @@ fn scrub(
     output::note(&scrub_line(run));
     places(&array, run).iter().for_each(|line| output::note(&format!("  {line}")));
     let not_compared = run.unreadable_sectors + run.late_sectors;
-    let left = run.mismatch_sectors.saturating_sub(run.repaired_sectors) + not_compared;
+    let unexplained = run.record.map_or(0, |record| record.unexplained_sectors);
+    let left = run.mismatch_sectors.saturating_sub(run.repaired_sectors) + not_compared + unexplained;
     Ok(if run.outcome == "done" && left == 0 { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
 }
 
@@ -87,6 +100,7 @@ fn source(level: &str, stated: Option<&str>) -> Result<RepairChoice, Problem> {
     let mirror = matches!(level, "raid1" | "raid10");
     match stated {
         None => Err(bad("the source of the repair is not stated".to_owned())),
+        Some("record") => Ok(RepairChoice::Record),
         Some("data") if !mirror => Ok(RepairChoice::Data),
         Some("proof") if level == "raid6" => Ok(RepairChoice::Proof),
         Some("majority") if mirror => Ok(RepairChoice::Majority),
@@ -112,6 +126,8 @@ mod tests {
             ("raid1", "a.img", Some(RepairChoice::Member("a.img".to_owned()))),
             ("raid10", "2", Some(RepairChoice::Member("2".to_owned()))),
             ("raid1", "majority", Some(RepairChoice::Majority)),
+            ("raid5", "record", Some(RepairChoice::Record)),
+            ("raid1", "record", Some(RepairChoice::Record)),
             ("raid6", "majority", None),
             ("raid5", "proof", None),
             ("raid5", "a.img", None),

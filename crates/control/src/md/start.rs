@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use wattle_engine::metadata::{ArrayRecord, Metadata, NoMetadata, RecordCause, SeatRecord};
+use wattle_engine::model::sums::SumSpec;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Regions};
 use wattle_format::md::{DeviceFlags, Superblock};
@@ -14,6 +15,7 @@ use crate::md::bitmap::{self, BitmapBits};
 use crate::md::bookkeeping;
 use crate::md::commit::{MdMetadata, SharedSuperblocks, SuperblockPlace};
 use crate::md::ppl::{self, LogMember};
+use crate::md::sums::{self, ScrubSums};
 use crate::problem::{Check, Code, Forced, Problem};
 use crate::undo::{UndoDirectory, UndoSite};
 
@@ -28,6 +30,8 @@ pub struct Claimed {
     /// Members that may come back.
     returning: Vec<(ReAddCandidate, ClaimedMember)>,
     read_only: bool,
+    /// Where the sums of recorded scrubs are.
+    sums: Option<Device>,
 }
 
 /// A member that is ours, and its superblock as it is on disk.
@@ -77,7 +81,22 @@ impl Claimed {
         read_only: bool,
     ) -> Self {
         let read_only = read_only || assembly.access != Access::ReadWrite;
-        Self { assembly, seats, spares, returning, read_only }
+        Self { assembly, seats, spares, returning, read_only, sums: None }
+    }
+
+    /// The shape of the sums of recorded scrubs; `None` if this array can have none: without
+    /// redundancy nothing tells whether something else wrote, and what is not written is not
+    /// recorded either.
+    #[must_use]
+    pub fn sum_spec(&self) -> Option<SumSpec> {
+        let geometry = self.assembly.geometry.as_ref().filter(|_| !self.read_only)?;
+        SumSpec::of(geometry, sums::sum)
+    }
+
+    /// Keeps the sums of recorded scrubs on this device.
+    #[must_use]
+    pub fn with_sums(self, device: Device) -> Self {
+        Self { sums: Some(device), ..self }
     }
 
     /// What the array is.
@@ -157,6 +176,7 @@ impl Claimed {
         let mut trust = Trust::of(&self.assembly);
         let replayed = if self.assembly.replay_log { self.replay(core, &mut trust).await? } else { None };
         let books = if recorded { Some(self.books(core).await?) } else { None };
+        let sums = self.keep_sums(core, books.as_deref()).await;
         let intent = books.as_ref().and_then(|books| books.bitmap()).map(|bitmap| bitmap.spec());
         let members = self.specs();
         let log = if recorded { self.log_spec(&members) } else { None };
@@ -176,6 +196,7 @@ impl Claimed {
             read_only: self.read_only,
             intent,
             log,
+            sums,
             ..ArraySpec::new(self.assembly.name(), geometry, seats)
         };
         let metadata: Box<dyn Metadata> = match &books {
@@ -229,6 +250,16 @@ impl Claimed {
             books.keep_bitmap(copies);
         }
         Ok(Rc::new(books))
+    }
+
+    /// Opens what recorded scrubs remember. What the superblocks say now is what the members were
+    /// found with: replaying logs comes later.
+    async fn keep_sums(&self, core: &Core, books: Option<&MdMetadata>) -> Option<SumSpec> {
+        let (device, books, spec) = (self.sums.clone()?, books?, self.sum_spec()?);
+        let found = books.signatures();
+        let store = ScrubSums::open(core, device, self.stored_uuid(), spec.clone(), &found).await?;
+        books.keep_sums(store);
+        Some(spec)
     }
 
     fn stored_uuid(&self) -> [u8; 16] {

@@ -49,6 +49,19 @@ pub(super) struct Request {
     pub task: Task,
     /// What is left of it.
     pub range: Range<Sector>,
+    /// Its sums are to be taken.
+    pub record: bool,
+}
+
+/// What there is of sums of recorded scrubs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sums {
+    /// No place to keep any.
+    None,
+    /// A place, and nothing in it that says anything.
+    Empty,
+    /// Those of a scrub.
+    Taken,
 }
 
 /// The job under way, which may take several sweeps.
@@ -196,6 +209,7 @@ impl Control {
             late_sectors: findings.late_sectors,
             bad_sectors_passed_on: findings.passed_on_sectors,
             repaired: findings.repaired,
+            sums: findings.sums,
         });
     }
 
@@ -208,6 +222,7 @@ impl Control {
         geometry: &Geometry,
         read_only: bool,
         health: &Health,
+        sums: Sums,
         job: Job,
     ) -> Result<(), JobError> {
         if read_only {
@@ -225,20 +240,30 @@ impl Control {
         if self.request.borrow().is_some() {
             return Err(JobError::AlreadyRunning);
         }
-        if !can_compare(geometry, health) {
+        let (task, range, record) = match job {
+            Job::Check { range } => (Task::Check, range, false),
+            Job::Repair { range, source } => (Task::Repair(repair_source(geometry, source)?), range, false),
+            Job::Record { repair: false } => (Task::Check, None, true),
+            Job::Record { repair: true } => (Task::Repair(RepairSource::Sums), None, true),
+        };
+        let by_sums = task == Task::Repair(RepairSource::Sums);
+        if (record || by_sums) && sums == Sums::None {
+            return Err(JobError::NoSums);
+        }
+        if by_sums && sums != Sums::Taken {
+            return Err(JobError::NothingRecorded);
+        }
+        // With sums there is something to compare also where redundancy is gone.
+        if !can_compare(geometry, health) && !record {
             return Err(JobError::NothingToCheck);
         }
-        let (task, range) = match job {
-            Job::Check { range } => (Task::Check, range),
-            Job::Repair { range, source } => (Task::Repair(repair_source(geometry, source)?), range),
-        };
         let end = geometry.sync_sectors();
         let range = range.unwrap_or(Sector(0)..end);
         if range.is_empty() || range.end > end {
             return Err(JobError::OutOfRange);
         }
         self.abort.set(false);
-        *self.request.borrow_mut() = Some(Request { task, range });
+        *self.request.borrow_mut() = Some(Request { task, range, record });
         self.news.set();
         Ok(())
     }
@@ -280,6 +305,7 @@ fn repair_source(geometry: &Geometry, source: Option<RepairSource>) -> Result<Re
         // Two copies that differ have no majority; but one makes up for the other where that cannot
         // be read.
         (Level::Raid1 | Level::Raid10, Some(RepairSource::Majority)) => Ok(RepairSource::Majority),
+        (_, Some(RepairSource::Sums)) => Ok(RepairSource::Sums),
         (_, None) => Err(JobError::NeedsSource),
         _ => Err(JobError::WrongSource),
     }

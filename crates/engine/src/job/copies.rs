@@ -16,14 +16,14 @@ use crate::model::health::Health;
 use crate::model::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 
 /// Where a copy is.
-type Place = (MemberIx, Sector);
+pub(super) type Place = (MemberIx, Sector);
 
 /// A range of the array whose copies are each in one piece.
-struct Piece {
-    lba: Sector,
-    len: Sector,
+pub(super) struct Piece {
+    pub lba: Sector,
+    pub len: Sector,
     /// All copies: those in slots first, in md's order, then those of replacements.
-    places: Vec<Place>,
+    pub places: Vec<Place>,
     /// The places that are to be filled.
     targets: Vec<Place>,
 }
@@ -169,12 +169,13 @@ impl Step<'_> {
                 continue;
             }
             let mut writes = Writes::default();
+            let mut proven = Writes::default();
             for (number, piece) in pieces.iter().enumerate() {
                 if missing.iter().any(|(other, _)| *other == number) {
                     self.found.late_sectors += piece.len.0;
                     continue;
                 }
-                let found: Vec<(Place, Buf)> = piece
+                let mut found: Vec<(Place, Buf)> = piece
                     .places
                     .iter()
                     .filter_map(|place| contents.get(&(number, *place)).map(|buf| (*place, buf.clone())))
@@ -190,15 +191,22 @@ impl Step<'_> {
                         self.fill(&health, piece, &found, &unreadable, &mut writes).await?;
                     }
                     Task::Resync => self.align(piece, &found, &defects, &unreadable, &mut writes).await?,
-                    Task::Check => self.compare(piece, None, &found, &defects, &unreadable, &mut writes),
+                    Task::Check => {
+                        let judged = self.judge_copies(piece, &mut found, &mut proven);
+                        self.compare(piece, None, &found, &defects, &unreadable, &mut writes);
+                        self.take_sums(judged);
+                    }
                     Task::Repair(source) => {
                         if !health.trust.covers(piece.lba..piece.lba + piece.len) {
                             return Err(Trouble::Untrusted);
                         }
+                        let judged = self.judge_copies(piece, &mut found, &mut proven);
                         self.compare(piece, Some(*source), &found, &defects, &unreadable, &mut writes);
+                        self.take_sums(judged);
                     }
                 }
             }
+            self.store_proven(proven).await?;
             self.store(writes).await?;
             return Ok(Attempt::Done);
         }
@@ -296,6 +304,7 @@ impl Step<'_> {
         };
         needed.iter().for_each(|place| writes.add(place.0, place.1, buf.clone()));
         for place in piece.places.iter().filter(|place| unreadable.contains(place)) {
+            self.note(piece.lba..piece.lba + piece.len).await?;
             writes.add(place.0, place.1, buf.clone());
             self.note_repair();
         }
@@ -391,6 +400,7 @@ impl Step<'_> {
         let blocks = Sector(here.len() as u64 / SECTOR_BYTES);
         let seats: MemberSet = differ.iter().map(|at| found[*at].0.0).collect();
         let member = found[0].0.1 + offset;
+        let verdict = self.disagrees(&(piece.lba + offset..piece.lba + offset + blocks));
         self.found.add(Mismatch {
             kind: MismatchKind::Copies { differ: seats },
             array: piece.lba + offset..piece.lba + offset + blocks,
@@ -399,6 +409,7 @@ impl Step<'_> {
                 [one] => Some(found[*one].0.0),
                 _ => None,
             }),
+            sums: verdict,
         });
         let right = match source {
             Some(RepairSource::CopyFrom(slot)) => found.iter().position(|(place, _)| place.0 == slot),

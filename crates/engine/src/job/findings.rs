@@ -20,6 +20,40 @@ pub struct Mismatch {
     /// The wrong member, where that can be told: the one member whose block explains both P and Q;
     /// the one copy that differs from the majority.
     pub culprit: Option<MemberIx>,
+    /// What the sums of the last recorded scrub say. Where they name the culprit, `member` is its
+    /// own place.
+    pub sums: SumVerdict,
+}
+
+/// What the sums of the last recorded scrub say of a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SumVerdict {
+    /// Nothing: there are none, or they do not tell which member it is.
+    #[default]
+    Nothing,
+    /// It was written since, or its neighbourhood was.
+    Written,
+    /// The culprit rotted silently: it is not what it was, and what the others give is what it was.
+    Proven,
+    /// The culprit rotted silently: it is not what it was and all others are; there is nothing to
+    /// make it anew from.
+    Rotted,
+}
+
+/// What a job found by the sums of the last recorded scrub, and made of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SumFindings {
+    /// Sectors of members that rotted silently, and can be made anew or were.
+    pub proven_sectors: u64,
+    /// Sectors of members that rotted silently and that nothing can be made of.
+    pub rotted_sectors: u64,
+    /// Sectors of members that are not what they were though nothing was written and redundancy
+    /// agrees.
+    pub unexplained_sectors: u64,
+    /// Sectors of members that were compared with sums that say something.
+    pub compared_sectors: u64,
+    /// Whether the sums of this job are those of the next.
+    pub recorded: bool,
 }
 
 /// What disagrees.
@@ -43,6 +77,7 @@ pub(super) struct Found {
     pub late_sectors: u64,
     pub passed_on_sectors: u64,
     pub repaired: u64,
+    pub sums: SumFindings,
 }
 
 /// What a job found.
@@ -55,6 +90,7 @@ pub(super) struct Findings {
     pub late_sectors: u64,
     pub passed_on_sectors: u64,
     pub repaired: u64,
+    pub sums: SumFindings,
 }
 
 impl Found {
@@ -68,8 +104,8 @@ impl Found {
 
 impl Mismatch {
     fn join(&mut self, next: &Self) -> bool {
-        let alike =
-            self.kind == next.kind && self.culprit == next.culprit && self.member.end == next.member.start;
+        let alike = (self.kind, self.culprit, self.sums) == (next.kind, next.culprit, next.sums)
+            && self.member.end == next.member.start;
         // Rows of one stripe span its data blocks, so their array ranges overlap; those of copies
         // and culprits follow one another.
         let follows = next.array.start >= self.array.start && next.array.start <= self.array.end;
@@ -87,6 +123,10 @@ impl Findings {
         self.late_sectors += found.late_sectors;
         self.passed_on_sectors += found.passed_on_sectors;
         self.repaired += found.repaired;
+        self.sums.proven_sectors += found.sums.proven_sectors;
+        self.sums.rotted_sectors += found.sums.rotted_sectors;
+        self.sums.unexplained_sectors += found.sums.unexplained_sectors;
+        self.sums.compared_sectors += found.sums.compared_sectors;
         for next in found.mismatches {
             self.mismatch_sectors += (next.member.end - next.member.start).0;
             if self.listed.last_mut().is_some_and(|last| last.join(&next)) {

@@ -32,6 +32,11 @@
 //!    range does not know that, and leaves no member out.
 //! 8. A step that takes several stripes or ranges takes them in one order, so that no step waits
 //!    for a step that waits for it.
+//! 9. Sums of a recorded scrub are compared and taken by a step that has its stripes or ranges
+//!    (`sums`, and `state/sums` for why they then say something). A member is accused of silent
+//!    rot only where what the others give has the sum that was taken of it, or where there is
+//!    nothing to compare with and every other member is as it was; and rewritten only in the first
+//!    case.
 
 mod control;
 mod copies;
@@ -44,13 +49,14 @@ mod reads;
 mod report;
 mod shard;
 mod share;
+mod sums;
 mod sweep;
 mod unit;
 
 use std::time::Duration;
 
-pub(crate) use control::Control;
-pub use findings::{Mismatch, MismatchKind};
+pub(crate) use control::{Control, Sums};
+pub use findings::{Mismatch, MismatchKind, SumFindings, SumVerdict};
 pub(crate) use hold::Holds;
 pub(crate) use reads::JobReads;
 pub use report::{FinishedJob, JobEnd, JobFailure, JobKind, LimitedBy, SyncStatus};
@@ -80,6 +86,11 @@ pub enum Job {
         /// and 5, the majority of three copies or more.
         source: Option<RepairSource>,
     },
+    /// Checks everything, and takes the sums that the next scrub compares with.
+    Record {
+        /// Repairs from the sums of the last one on the way.
+        repair: bool,
+    },
 }
 
 /// What a repair takes to be right.
@@ -94,6 +105,9 @@ pub enum RepairSource {
     CopyFrom(MemberIx),
     /// What more than half of the copies say; where none has a majority they are left.
     Majority,
+    /// The sums that a recorded scrub took: a block that differs from its sum is made anew where
+    /// what the others give has that sum; the rest is reported and left.
+    Sums,
 }
 
 /// Why a job was not started.
@@ -123,6 +137,12 @@ pub enum JobError {
     /// The array has no redundancy, or none is left.
     #[error("there is no redundancy to check")]
     NothingToCheck,
+    /// There is no place to keep sums of scrubs in, or this array can have none.
+    #[error("sums of scrubs are not kept for this array")]
+    NoSums,
+    /// No scrub has taken sums yet, or they were given up.
+    #[error("no scrub has recorded this array")]
+    NothingRecorded,
     /// The range is empty or beyond the end.
     #[error("no such range")]
     OutOfRange,

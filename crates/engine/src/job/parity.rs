@@ -7,7 +7,7 @@ use wattle_parity::{Block, Kernels, Suspect, locate};
 use wattle_rt::{Buf, BufMut};
 
 use super::RepairSource;
-use super::findings::{Mismatch, MismatchKind};
+use super::findings::{Mismatch, MismatchKind, SumVerdict};
 use super::reads::Missed;
 use super::unit::{Attempt, Step, Task, Trouble, Writes, bytes, differences, in_sync};
 use crate::model::geometry::StripeMap;
@@ -15,16 +15,16 @@ use crate::model::health::Health;
 use crate::model::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector, StripeNo};
 
 /// The part of a range that lies in one stripe.
-struct Part {
-    map: StripeMap,
+pub(super) struct Part {
+    pub map: StripeMap,
     /// Member sectors.
-    sectors: Range<Sector>,
+    pub sectors: Range<Sector>,
     /// The same in the range's buffers.
-    bytes: Range<usize>,
+    pub bytes: Range<usize>,
 }
 
 impl Part {
-    fn data(&self) -> impl Iterator<Item = MemberIx> + '_ {
+    pub fn data(&self) -> impl Iterator<Item = MemberIx> + '_ {
         (0..self.map.data_blocks()).map(|block| self.map.data_member(block))
     }
 
@@ -37,17 +37,17 @@ impl Part {
         if self.map.q().is_some() { self.map.exponent(block) } else { block as u8 }
     }
 
-    fn missing(&self, have: &MemberSet) -> usize {
+    pub fn missing(&self, have: &MemberSet) -> usize {
         self.data().filter(|slot| !have.contains(*slot)).count()
     }
 
-    fn parity_at_hand(&self, have: &MemberSet) -> usize {
+    pub fn parity_at_hand(&self, have: &MemberSet) -> usize {
         self.parity().filter(|slot| have.contains(*slot)).count()
     }
 
     /// Fills in what is not in `have`: all data, and the parity blocks for which there is a buffer.
     /// `row` has the buffers by slot; those of `parity` go before.
-    fn complete(&self, row: &mut [Option<BufMut>], have: &MemberSet, parity: [Option<&mut BufMut>; 2]) {
+    pub fn complete(&self, row: &mut [Option<BufMut>], have: &MemberSet, parity: [Option<&mut BufMut>; 2]) {
         let at = &self.bytes;
         let mut cells: Vec<Option<&mut [u8]>> =
             row.iter_mut().map(|buf| buf.as_mut().map(|buf| &mut buf[at.clone()])).collect();
@@ -250,6 +250,9 @@ impl Step<'_> {
                 writes.add(*seat, range.start, to(*seat).expect("what is needed was read or made"));
             }
             self.note_repaired(rewritten.len());
+            if !rewritten.is_empty() {
+                self.note(range.clone()).await?;
+            }
             self.store(writes).await?;
             return Ok(Attempt::Done);
         }
@@ -426,9 +429,12 @@ impl Step<'_> {
                 continue;
             }
             let mut writes = Writes::default();
+            let mut proven = Writes::default();
+            let judged = self.judge_rows(&health, &parts, &mut row, &have, range, &mut proven);
             for part in &parts {
                 self.check_part(&health, source, part, &mut row, &have, &mut writes);
             }
+            self.take_sums(judged);
             if let [part] = &parts[..]
                 && last
                 && !defects.is_empty()
@@ -453,6 +459,7 @@ impl Step<'_> {
                     self.found.unreadable_sectors += (range.end - range.start).0;
                 }
             }
+            self.store_proven(proven).await?;
             self.store(writes).await?;
             return Ok(Attempt::Done);
         }
@@ -537,7 +544,9 @@ impl Step<'_> {
                 Suspect::Q => q,
                 _ => culprit_block.map(|block| part.map.data_member(block)),
             };
-            self.found.add(self.mismatch(part, &sectors, culprit, culprit_block));
+            let verdict = self.disagrees(&sectors);
+            self.found
+                .add(Mismatch { sums: verdict, ..self.mismatch(part, &sectors, culprit, culprit_block) });
             let mut rewrite = |slot: MemberIx, bytes: &[u8]| {
                 let buf = Buf::copy_of(bytes);
                 health.writable_for(slot).for_each(|seat| writes.add(seat, sectors.start, buf.clone()));
@@ -570,7 +579,7 @@ impl Step<'_> {
         }
     }
 
-    fn mismatch(
+    pub(super) fn mismatch(
         &self,
         part: &Part,
         sectors: &Range<Sector>,
@@ -585,6 +594,7 @@ impl Step<'_> {
             Some(block) => at(block)..at(block) + len,
             None => at(0)..at(part.map.data_blocks() - 1) + len,
         };
-        Mismatch { kind: MismatchKind::Parity, array, member: sectors.clone(), culprit }
+        let sums = SumVerdict::Nothing;
+        Mismatch { kind: MismatchKind::Parity, array, member: sectors.clone(), culprit, sums }
     }
 }

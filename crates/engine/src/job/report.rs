@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wattle_rt::Instant;
 
-use super::findings::Mismatch;
+use super::findings::{Mismatch, SumFindings};
 use crate::model::units::{MemberIx, Sector};
 
 /// What a job does.
@@ -114,4 +114,6 @@ pub struct FinishedJob {
     pub bad_sectors_passed_on: u64,
     /// Blocks that could not be read and were rewritten.
     pub repaired: u64,
+    /// What the sums of recorded scrubs told.
+    pub sums: SumFindings,
 }

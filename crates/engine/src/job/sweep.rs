@@ -14,8 +14,9 @@ use super::findings::Findings;
 use super::pace::Throttle;
 use super::report::{JobEnd, JobFailure, JobKind};
 use super::share::Clients;
+use super::sums::{SumUse, TakenSums};
 use super::unit::{self, Outcome, Task, Trouble};
-use super::{JobShard, JobTuning};
+use super::{JobShard, JobTuning, RepairSource};
 use crate::cores::on_every_core;
 use crate::hints::HintShard;
 use crate::model::fixed::Fixed;
@@ -23,6 +24,7 @@ use crate::model::geometry::LevelKind;
 use crate::model::health::{Health, MemberState, Occupant, Trust};
 use crate::model::invariant::invariant;
 use crate::model::units::{MemberIx, SECTOR_BYTES, Sector};
+use crate::planted::{self, Bug};
 use crate::state::Home;
 
 /// How often every core is told how far a job is.
@@ -41,10 +43,14 @@ pub(crate) async fn run(
         if control.halted.get() {
             break;
         }
-        drop_aborted(&core, &control);
+        if drop_aborted(&core, &control) {
+            home.abandon_sums().await;
+        }
         match next(&control, &home.health(), &fixed) {
-            Some((task, range)) => {
-                Sweep::new(&core, (&home, &control), &fixed, &tuning, task, range).run().await;
+            Some((task, range, record)) => {
+                let mut sweep = Sweep::new(&core, (&home, &control), &fixed, &tuning, task, range);
+                sweep.record = record;
+                sweep.run().await;
             }
             None => {
                 if !control.paused.get() && !control.frozen.get() {
@@ -56,22 +62,25 @@ pub(crate) async fn run(
             }
         }
     }
+    home.abandon_sums().await;
     control.finish(core.now(), JobEnd::Aborted);
     control.ended.set();
 }
 
-/// Takes back what was asked for, if that was said.
-fn drop_aborted(core: &Core, control: &Control) {
-    if control.abort.replace(false) && control.request.borrow_mut().take().is_some() {
+/// Takes back what was asked for, if that was said, and says whether there was anything.
+fn drop_aborted(core: &Core, control: &Control) -> bool {
+    let dropped = control.abort.replace(false) && control.request.borrow_mut().take().is_some();
+    if dropped {
         let asked = |progress: &Progress| matches!(progress.action, JobKind::Check | JobKind::Repair);
         if control.progress.borrow().as_ref().is_some_and(asked) {
             control.finish(core.now(), JobEnd::Aborted);
         }
     }
+    dropped
 }
 
 /// What is to be done, and where.
-fn next(control: &Control, health: &Health, fixed: &Fixed) -> Option<(Task, Range<Sector>)> {
+fn next(control: &Control, health: &Health, fixed: &Fixed) -> Option<(Task, Range<Sector>, bool)> {
     if health.broken || control.paused.get() || control.frozen.get() {
         return None;
     }
@@ -79,16 +88,16 @@ fn next(control: &Control, health: &Health, fixed: &Fixed) -> Option<(Task, Rang
     let geometry = &fixed.geometry;
     let synced = geometry.sync_sectors();
     if !health.trust.complete(synced) && !tried(JobKind::Resync) {
-        return Some((Task::Resync, health.trust.below..synced));
+        return Some((Task::Resync, health.trust.below..synced, false));
     }
     let targets = targets(health);
     if !targets.is_empty() && !tried(JobKind::Recover) {
         let lowest = health.rebuilding().map(|(_, valid_below)| valid_below).min().unwrap_or_default();
         let end = geometry.member_sectors(MemberIx(0));
-        return Some((Task::Recover(targets), lowest.min(end)..end));
+        return Some((Task::Recover(targets), lowest.min(end)..end, false));
     }
     let request = control.request.borrow();
-    request.as_ref().map(|Request { task, range }| (task.clone(), range.clone()))
+    request.as_ref().map(|Request { task, range, record }| (task.clone(), range.clone(), *record))
 }
 
 /// A step under way.
@@ -106,6 +115,10 @@ struct Sweep<'a> {
     tuning: &'a JobTuning,
     task: Arc<Task>,
     range: Range<Sector>,
+    /// Its sums are taken.
+    record: bool,
+    /// Sums of steps that ended, in their order, that the store does not have yet.
+    taken: Vec<TakenSums>,
     /// Where the next step is looked for.
     cursor: Sector,
     /// In the order of their places.
@@ -149,6 +162,8 @@ impl<'a> Sweep<'a> {
             tuning,
             task: Arc::new(task),
             cursor: range.start,
+            record: false,
+            taken: Vec::new(),
             steps: VecDeque::new(),
             bytes: Rc::default(),
             stripes: Rc::default(),
@@ -180,15 +195,18 @@ impl<'a> Sweep<'a> {
         // A repair chooses what the array holds where it disagrees with itself.
         let chooses = matches!(*self.task, Task::Repair(_));
         self.rest(false).await;
+        self.prepare_sums().await;
         if chooses {
             self.on_hints(|hints| hints.ahead.suspend()).await;
         }
         let complete = loop {
             self.control.news.reset();
             self.collect();
+            self.keep_sums().await;
             if self.must_end() {
                 self.rest(true).await;
                 self.drain().await;
+                self.keep_sums().await;
                 break false;
             }
             self.report(false).await;
@@ -225,6 +243,35 @@ impl<'a> Sweep<'a> {
             f(&hints);
         })
         .await;
+    }
+
+    /// Whether steps look at sums.
+    fn compares_sums(&self) -> bool {
+        matches!(*self.task, Task::Check | Task::Repair(RepairSource::Sums))
+    }
+
+    /// Before the first step: sums of members that are going to be filled say nothing any more,
+    /// and those that are taken begin at the beginning, or go on where they were interrupted.
+    async fn prepare_sums(&mut self) {
+        if let Task::Recover(targets) = &*self.task
+            && !planted::is(Bug::SumsKeptOverFill)
+        {
+            let slots = self.fixed.geometry.raid_disks() as u16;
+            self.home.void_sums(targets.iter().map(|seat| MemberIx(seat.0 % slots)).collect()).await;
+        }
+        if self.record && self.range.start == Sector(0) {
+            self.home.begin_sums().await;
+        }
+        self.record &= self.home.takes_sums_at(self.range.start);
+    }
+
+    /// Hands on the sums of steps that ended.
+    async fn keep_sums(&mut self) {
+        for TakenSums { first, sums } in std::mem::take(&mut self.taken) {
+            if self.record {
+                self.home.take_sums(first, sums).await;
+            }
+        }
     }
 
     /// Goes on with the job under way if it is of this kind, else begins a new one.
@@ -273,7 +320,10 @@ impl<'a> Sweep<'a> {
                 }
             });
             match outcome.end {
-                Ok(()) => drop(self.steps.pop_front()),
+                Ok(()) => {
+                    self.steps.pop_front();
+                    self.taken.extend(outcome.taken);
+                }
                 Err(trouble) => self.trouble = Some(trouble),
             }
         }
@@ -400,10 +450,15 @@ impl<'a> Sweep<'a> {
         self.bytes.update(|all| all + bytes);
         self.stripes.update(|all| all + stripes);
         let (task, fixed, at) = (self.task.clone(), self.fixed.clone(), range.clone());
+        let (home, record, end) = (self.home.clone(), self.record, self.range.end);
         let (core, control, result) = (self.core.clone(), self.control.clone(), outcome.clone());
         let (all_bytes, all_stripes) = (self.bytes.clone(), self.stripes.clone());
         self.core.spawn(async move {
-            let step = core.call(owner, move |core| unit::run(core, fixed, number, task, at)).await;
+            if record {
+                home.open_sums(&at).await;
+            }
+            let sums = SumUse { record, end };
+            let step = core.call(owner, move |core| unit::run(core, fixed, number, task, at, sums)).await;
             if step.end.is_ok()
                 && let Some(progress) = &mut *control.progress.borrow_mut()
             {
@@ -421,6 +476,10 @@ impl<'a> Sweep<'a> {
     fn find(&mut self, step_bytes: u64, stripes_max: usize) -> Option<Range<Sector>> {
         let block = u64::from(self.fixed.member_block_bytes) / SECTOR_BYTES;
         let mut step = (step_bytes / SECTOR_BYTES).max(block);
+        if let Some(spec) = self.fixed.sums.as_ref().filter(|_| self.compares_sums()) {
+            // A sum is of a whole block.
+            step = step.max(spec.block.0);
+        }
         let chunk = self.fixed.geometry.chunk().0;
         if self.fixed.geometry.kind() == LevelKind::Parity {
             // A step is never more than what may be in flight as a whole.
@@ -572,6 +631,10 @@ impl<'a> Sweep<'a> {
             }
             Task::Check | Task::Repair(_) => {
                 self.control.request.borrow_mut().take();
+                if self.record {
+                    let recorded = self.home.finish_sums().await;
+                    self.with_progress(|progress| progress.findings.sums.recorded = recorded);
+                }
                 true
             }
         }

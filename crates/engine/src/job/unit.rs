@@ -16,6 +16,7 @@ use wattle_rt::{Buf, Core, Durability, IoErrorKind};
 
 use super::findings::Found;
 use super::share::Clients;
+use super::sums::{StepSums, SumUse, TakenSums};
 use super::{JobReads, JobShard, RepairSource, copies, hold};
 use crate::level::ArrayShard;
 use crate::member::{NoRoom, Outcome as Written, WriteCost};
@@ -26,6 +27,7 @@ use crate::model::geometry::LevelKind;
 use crate::model::health::{Health, MemberState};
 use crate::model::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 use crate::state::metadata::FailCause;
+use crate::state::sums;
 
 /// Most buffers in one vectored operation.
 const VECTOR_MAX: usize = 256;
@@ -68,6 +70,8 @@ pub(super) struct Outcome {
     pub clients: (usize, Clients),
     /// How long each member's operations took, added up.
     pub busy: BTreeMap<MemberIx, Duration>,
+    /// The sums of its blocks.
+    pub taken: Option<TakenSums>,
 }
 
 /// A step at work.
@@ -77,6 +81,10 @@ pub(super) struct Step<'a> {
     pub task: &'a Task,
     pub found: Found,
     pub busy: BTreeMap<MemberIx, Duration>,
+    /// What is known of sums, and taken, if anything is.
+    pub sums: Option<StepSums>,
+    /// What is tried at present.
+    pub at: Range<Sector>,
 }
 
 /// Takes one step, on the core it is called on.
@@ -86,6 +94,7 @@ pub(super) async fn run(
     number: u64,
     task: Arc<Task>,
     range: Range<Sector>,
+    sums: SumUse,
 ) -> Outcome {
     let clients = |shard: Option<&Rc<ArrayShard>>| {
         (core.index().0, shard.map_or(Clients::default(), |shard| Clients::of(&shard.state)))
@@ -95,6 +104,7 @@ pub(super) async fn run(
         found: Found::default(),
         clients: clients(shard),
         busy: BTreeMap::new(),
+        taken: None,
     };
     let (Some(shard), Some(jobs)) =
         (core.local::<ArrayShard>(fixed.key), core.local::<JobShard>(fixed.jobs_key()))
@@ -127,14 +137,21 @@ pub(super) async fn run(
         task: &task,
         found: Found::default(),
         busy: BTreeMap::new(),
+        sums: None,
+        at: range.clone(),
     };
     let end = match hold::take(&core, &fixed, number, &parts, fill).await {
-        true => step.go(range).await,
+        true => {
+            // Not before: what is written until now is noted.
+            step.sums = StepSums::fetch(&shard, &task, &range, sums).await;
+            step.go(range).await
+        }
         false => Err(Trouble::Changed),
     };
-    let Step { found, busy, .. } = step;
+    let Step { found, busy, sums, .. } = step;
     hold::release(&core, &fixed, number, &parts).await;
-    Outcome { end, found, clients: clients(Some(&shard)), busy }
+    let taken = sums.map(StepSums::taken);
+    Outcome { end, found, clients: clients(Some(&shard)), busy, taken }
 }
 
 impl Step<'_> {
@@ -144,6 +161,7 @@ impl Step<'_> {
         while let Some(range) = rest.pop() {
             let len = range.end - range.start;
             let last = len <= block;
+            self.at = range.clone();
             let attempt = match self.shard.fixed.geometry.kind() {
                 LevelKind::Parity => self.stripes(&range, last).await?,
                 LevelKind::Mirrored | LevelKind::Striped => self.copies(&range, last).await?,
@@ -200,6 +218,20 @@ impl Step<'_> {
     /// Writes. A write that a member does not take is recorded as bad on it, or the member is
     /// failed.
     pub async fn store(&mut self, writes: Writes) -> Result<(), Trouble> {
+        // What a recovery gives to the members that it fills has no sums.
+        if !writes.runs.is_empty() && !matches!(self.task, Task::Recover(_)) {
+            self.note(self.at.clone()).await?;
+        }
+        self.store_proven(writes).await
+    }
+
+    /// Sums of a range of the space of `Geometry::sync_sectors` say nothing any more.
+    pub async fn note(&self, range: Range<Sector>) -> Result<(), Trouble> {
+        sums::enter(&self.shard.state, range).await.map_err(trouble)
+    }
+
+    /// As [`Self::store`], of what a sum has proved.
+    pub async fn store_proven(&mut self, writes: Writes) -> Result<(), Trouble> {
         if writes.runs.is_empty() {
             return Ok(());
         }

@@ -18,8 +18,8 @@ use crate::model::error::VolumeError;
 use crate::model::geometry::{Copies, Copy, MemberRun};
 use crate::model::health::Health;
 use crate::model::units::{SECTOR_BYTES, Sector, StripeNo};
-use crate::state::intent;
 use crate::state::metadata::FailCause;
+use crate::state::{intent, sums};
 
 /// Mirrors without chunks (RAID 1) are dealt out to cores in ranges of this size: 1 MiB.
 const REGION: Sector = Sector(2048);
@@ -284,6 +284,10 @@ async fn read_copy(
 async fn rewrite(shard: &Rc<ArrayShard>, rest: &Rest, lba: Sector, buf: &Buf) {
     let health = shard.members.health();
     if rest.bad.is_empty() || shard.fixed.read_only || health.broken {
+        return;
+    }
+    // What redundancy says it had need not be what a scrub recorded.
+    if sums::enter(&shard.state, lba..lba + sectors(buf.len())).await.is_err() {
         return;
     }
     // Copies that did not agree before do now.

@@ -7,6 +7,7 @@ use wattle_rt::CoreIx;
 use crate::model::geometry::Geometry;
 use crate::model::intent::IntentSpec;
 use crate::model::log::LogSpec;
+use crate::model::sums::SumSpec;
 use crate::model::units::SECTOR_BYTES;
 
 /// What never changes while an array runs; one copy for all cores.
@@ -22,6 +23,8 @@ pub(crate) struct Fixed {
     pub read_only: bool,
     pub intent: Option<IntentSpec>,
     pub log: Option<LogSpec>,
+    /// The shape of the sums of recorded scrubs, if any are kept.
+    pub sums: Option<SumSpec>,
     pub limits: Limits,
     /// Requests aligned to this cost no read of their edges. The largest logical block of the
     /// members; with a partial parity log at least its page.

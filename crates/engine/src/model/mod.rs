@@ -13,5 +13,6 @@ pub mod log;
 pub mod plan;
 pub mod regions;
 pub(crate) mod stripe_hash;
+pub mod sums;
 pub mod units;
 pub mod whom;

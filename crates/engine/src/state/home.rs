@@ -18,6 +18,7 @@ use crate::model::invariant::invariant;
 use crate::model::units::{MemberSet, Sector};
 use crate::state::intent::IntentHome;
 use crate::state::metadata::{ArrayRecord, FailCause, Metadata, RecordCause, SeatRecord};
+use crate::state::sums::SumHome;
 
 /// The home of one array, on its home core.
 pub(crate) struct Home {
@@ -44,6 +45,8 @@ pub(crate) struct Home {
     /// Signalled when anything about the members changed.
     pub(super) changed: Notify,
     pub(super) intent: Option<IntentHome>,
+    /// What recorded scrubs remember.
+    pub(super) sums: Option<SumHome>,
 }
 
 /// When the failure of members that could not flush is recorded.
@@ -82,8 +85,11 @@ impl Home {
         let uncertain = fixed.unclean || !health.trust.complete(fixed.geometry.sync_sectors());
         let absentee_may_return =
             !fixed.read_only && fixed.geometry.redundancy() > 0 && uncertain && !health.optimal;
+        let store = metadata.sum_store().filter(|_| !fixed.read_only);
+        let sums = fixed.sums.as_ref().zip(store).map(|(spec, store)| SumHome::new(spec, store));
         let home = Rc::new(Self {
             jobs,
+            sums,
             core: core.clone(),
             fixed: fixed.clone(),
             metadata,

@@ -6,11 +6,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::model::bad_ranges::BadRanges;
 use crate::model::health::{MemberKey, MemberState};
 use crate::model::units::{MemberIx, MemberSet, Sector};
+use crate::state::sums::SumStore;
 
 /// A future on one core.
 pub type LocalBoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -112,6 +114,11 @@ pub trait Metadata {
     /// # Errors
     /// As [`Self::commit`].
     fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>>;
+
+    /// What keeps the sums of recorded scrubs, for arrays that were started with their shape.
+    fn sum_store(&self) -> Option<Rc<dyn SumStore>> {
+        None
+    }
 }
 
 /// For arrays without superblocks to write: levels without redundancy, read-only arrays, tests.

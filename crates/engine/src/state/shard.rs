@@ -20,6 +20,7 @@ use crate::model::units::{MemberIx, MemberSet};
 use crate::state::intent::IntentShard;
 use crate::state::metadata::FailCause;
 use crate::state::ppl::LogShard;
+use crate::state::sums::NoteShard;
 
 /// The state of an array on one core.
 pub(crate) struct StateShard {
@@ -33,6 +34,8 @@ pub(crate) struct StateShard {
     pub requests: Requests,
     /// The write-intent bitmap, if there is one to keep.
     pub intent: Option<IntentShard>,
+    /// What is noted for recorded scrubs, if any can be taken.
+    pub notes: Option<NoteShard>,
     /// The partial parity log.
     pub log: Option<LogShard>,
     /// The newest epoch of health that is durable in the superblocks.
@@ -58,6 +61,7 @@ impl StateShard {
             stopped: Cell::new(false),
             counters: Counters::default(),
             requests: Requests::new(fixed.limits.late_after),
+            notes: fixed.sums.as_ref().filter(|_| !fixed.read_only).map(NoteShard::new),
             intent: fixed.intent.as_ref().filter(|_| !fixed.read_only).map(IntentShard::new),
             log: fixed.log.as_ref().map(|spec| LogShard::new(spec, &fixed.geometry)),
             recorded_epoch: Cell::new(0),

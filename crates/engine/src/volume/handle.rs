@@ -24,6 +24,7 @@ use crate::model::log::PAGE_BYTES as LOG_PAGE_BYTES;
 use crate::model::units::MemberIx;
 use crate::model::whom::Whom;
 use crate::state::metadata::Metadata;
+use crate::state::sums::NoteShard;
 use crate::state::{Home, MemberSpec, StateShard};
 
 /// A running array. Cheap to clone; may go to other cores.
@@ -69,6 +70,7 @@ impl ArrayHandle {
             read_only: spec.read_only,
             intent: spec.intent,
             log: spec.log,
+            sums: spec.sums,
             limits: Limits {
                 stripe_buffer_bytes: tuning.stripe_buffer_bytes,
                 clean_delay: tuning.clean_delay,
@@ -79,10 +81,13 @@ impl ArrayHandle {
             block_bytes,
             member_block_bytes,
         });
+        // Before a core has a part, so that no write passes by.
+        let has_sums = metadata.sum_store().is_some_and(|store| store.has_sums());
         let changes = Arc::new(Changes::new(part_bytes));
         let (of_all, first) = (fixed.clone(), health.clone());
         cores::each(core, move |core| {
             let state = StateShard::start(&core, &of_all, &first);
+            state.notes.iter().filter(|_| has_sums).for_each(NoteShard::activate);
             let (words, changes) = (words.clone(), changes.clone());
             let hints = HintShard::start(&state, &tuning.cache, tuning.ahead, words.clone(), changes);
             ArrayShard::start(&state, hints, words);

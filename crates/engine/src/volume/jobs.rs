@@ -5,7 +5,7 @@ use std::rc::Rc;
 use wattle_rt::Core;
 
 use super::ArrayHandle;
-use crate::job::{Control, FinishedJob, Goal, Job, JobError, JobShard, Pace};
+use crate::job::{Control, FinishedJob, Goal, Job, JobError, JobShard, Pace, Sums};
 use crate::state::Home;
 
 /// Checks, repairs, and the pace of everything that goes over the whole array.
@@ -17,7 +17,12 @@ impl ArrayHandle {
     pub async fn start_job(&self, core: &Core, job: Job) -> Result<(), JobError> {
         let fixed = self.fixed().clone();
         self.control(core, move |control, home| {
-            control.start(&fixed.geometry, fixed.read_only, &home.health(), job)
+            let sums = match home.has_sums() {
+                None => Sums::None,
+                Some(false) => Sums::Empty,
+                Some(true) => Sums::Taken,
+            };
+            control.start(&fixed.geometry, fixed.read_only, &home.health(), sums, job)
         })
         .await
         .unwrap_or(Err(JobError::Stopped))

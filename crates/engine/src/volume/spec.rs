@@ -9,6 +9,7 @@ use crate::model::geometry::Geometry;
 use crate::model::intent::IntentSpec;
 use crate::model::log::LogSpec;
 use crate::model::regions::Regions;
+use crate::model::sums::SumSpec;
 use crate::model::units::Sector;
 use crate::state::MemberSpec;
 
@@ -39,6 +40,8 @@ pub struct ArraySpec {
     pub intent: Option<IntentSpec>,
     /// The partial parity log to write (RAID 5).
     pub log: Option<LogSpec>,
+    /// The shape of the sums of recorded scrubs, where the metadata has a store for them.
+    pub sums: Option<SumSpec>,
     /// Bounds and times.
     pub tuning: ArrayTuning,
 }
@@ -58,6 +61,7 @@ impl ArraySpec {
             read_only: false,
             intent: None,
             log: None,
+            sums: None,
             tuning: ArrayTuning::default(),
         }
     }

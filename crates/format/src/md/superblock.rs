@@ -189,6 +189,15 @@ impl Superblock {
         self.seal();
     }
 
+    /// Time of the last update.
+    #[must_use]
+    pub fn utime(&self) -> Timestamp {
+        match &self.fields {
+            SuperblockFields::V0(fields) => fields.utime(),
+            SuperblockFields::V1(fields) => fields.utime(),
+        }
+    }
+
     /// Time of the update.
     pub fn set_utime(&mut self, time: Timestamp) {
         match &mut self.fields {

@@ -7,14 +7,15 @@ use wattle_control::{Code, Problem};
 use wattle_engine::ArrayStatus;
 use wattle_engine::geometry::{Level, LevelKind};
 use wattle_engine::job::{
-    FinishedJob as Ended, JobEnd, JobError, JobKind, LimitedBy, Mismatch, MismatchKind, SyncStatus,
+    FinishedJob as Ended, JobEnd, JobError, JobKind, LimitedBy, Mismatch, MismatchKind, SumFindings,
+    SumVerdict, SyncStatus,
 };
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 use wattle_engine::{MemberState, RepairSource as Source};
 
 use super::members::Seats;
 use crate::protocol::RepairChoice;
-use crate::protocol::report::{JobStatus, LimitReport, MismatchReport, ScrubReport};
+use crate::protocol::report::{JobStatus, LimitReport, MismatchReport, ScrubRecordReport, ScrubReport};
 
 /// Whether an operator asked for it.
 pub fn is_scrub(action: JobKind) -> bool {
@@ -88,6 +89,7 @@ pub fn begun(run: u64, action: JobKind, source: Option<String>, started: String)
         rewritten_blocks: 0,
         mismatches: Vec::new(),
         truncated: false,
+        record: None,
     }
 }
 
@@ -109,6 +111,7 @@ pub fn ended(begun: &ScrubReport, end: &Ended, seats: &Seats<'_>) -> ScrubReport
         rewritten_blocks: end.repaired,
         mismatches: end.mismatches.iter().map(|mismatch| place(mismatch, seats)).collect(),
         truncated: end.mismatches_not_listed > 0,
+        record: record(&end.sums),
         ..begun.clone()
     }
 }
@@ -121,9 +124,21 @@ fn repaired_sectors(begun: &ScrubReport, end: &Ended) -> u64 {
             let proved = end.mismatches.iter().filter(|mismatch| mismatch.culprit.is_some());
             proved.map(|mismatch| (mismatch.member.end - mismatch.member.start).0).sum()
         }
+        ("repair", Some("record")) => end.sums.proven_sectors,
         ("repair", _) => end.mismatch_sectors,
         _ => 0,
     }
+}
+
+/// `None` where there was no record and none is left.
+fn record(sums: &SumFindings) -> Option<ScrubRecordReport> {
+    (*sums != SumFindings::default()).then_some(ScrubRecordReport {
+        recorded: sums.recorded,
+        compared_bytes: sums.compared_sectors.saturating_mul(SECTOR_BYTES),
+        proven_sectors: sums.proven_sectors,
+        rotted_sectors: sums.rotted_sectors,
+        unexplained_sectors: sums.unexplained_sectors,
+    })
 }
 
 fn place(mismatch: &Mismatch, seats: &Seats<'_>) -> MismatchReport {
@@ -140,6 +155,12 @@ fn place(mismatch: &Mismatch, seats: &Seats<'_>) -> MismatchReport {
         member: mismatch.culprit.map(|seat| seats.name(seat).to_owned()),
         kind: kind.to_owned(),
         differ,
+        record: match mismatch.sums {
+            SumVerdict::Nothing => None,
+            SumVerdict::Written => Some("written".to_owned()),
+            SumVerdict::Proven => Some("rotted".to_owned()),
+            SumVerdict::Rotted => Some("rotted, no source".to_owned()),
+        },
     }
 }
 
@@ -149,6 +170,7 @@ pub fn engine_source(source: &RepairChoice, seats: &Seats<'_>) -> Result<Source,
         RepairChoice::Data => Ok(Source::ParityFromData),
         RepairChoice::Proof => Ok(Source::Raid6Culprit),
         RepairChoice::Majority => Ok(Source::Majority),
+        RepairChoice::Record => Ok(Source::Sums),
         RepairChoice::Member(member) => seats.find(member).map(Source::CopyFrom),
     }
 }
@@ -159,6 +181,7 @@ pub fn source_name(source: &RepairChoice) -> String {
         RepairChoice::Data => "data".to_owned(),
         RepairChoice::Proof => "proof".to_owned(),
         RepairChoice::Majority => "majority".to_owned(),
+        RepairChoice::Record => "record".to_owned(),
         RepairChoice::Member(member) => member.clone(),
     }
 }
@@ -205,6 +228,17 @@ pub fn job_problem(array: &str, what: &str, error: JobError) -> Problem {
             "a level without redundancy has nothing to compare, and a degraded array may have nothing left"
                 .to_owned(),
             "bring the missing members back first: `wattle add`".to_owned(),
+        ),
+        JobError::NoSums => (
+            Code::SumsNotKept,
+            "no state directory, one that cannot be written, no redundancy, or an overlay; the server's log tells which"
+                .to_owned(),
+            "`wattle explain WTL-0275`; without --record the scrub is as ever".to_owned(),
+        ),
+        JobError::NothingRecorded => (
+            Code::NothingRecorded,
+            "there was none, its file is lost, or something else ran the array since".to_owned(),
+            format!("record it: `wattle check {array} --record`"),
         ),
         JobError::OutOfRange => {
             (Code::Usage, "it lies beyond the end".to_owned(), "`wattle status` shows the size".to_owned())

@@ -82,6 +82,8 @@ pub struct Served {
     goal: Cell<Goal>,
     read_deadline: Cell<Duration>,
     read_ahead_bytes: Cell<u64>,
+    /// Checks record what they find.
+    records: Cell<bool>,
     paused: Cell<bool>,
     frozen: Cell<bool>,
     /// A command asked to stop it.
@@ -148,6 +150,7 @@ impl Served {
             pace: Cell::new(JobTuning::default().pace),
             goal: Cell::new(Goal::default()),
             read_deadline: Cell::new(ArrayTuning::default().read_deadline),
+            records: Cell::new(false),
             paused: Cell::new(false),
             frozen: Cell::new(false),
             stopping: Cell::new(false),
@@ -180,6 +183,7 @@ impl Served {
         if let Some(books) = self.books() {
             report.bitmap = books.bitmap().map(|bitmap| bitmap_report(&bitmap.bits().regions));
             bad_blocks(&mut report, books.state().seats());
+            report.record = books.sums().and_then(|sums| report::record_state(&sums));
         }
         if let Some(kept) = &self.kept {
             let superblocks = kept.running.superblocks();
@@ -273,9 +277,12 @@ impl Served {
         });
         let write_mostly = (self.facts.geometry.kind() == LevelKind::Mirrored && self.books().is_some())
             .then(|| ("write_mostly", report::write_mostly(status)));
+        let record = self.books().and_then(|books| books.sums());
+        let record = record.map(|_| ("record", if self.records.get() { "on" } else { "off" }.to_owned()));
         settings
             .into_iter()
             .chain(cache)
+            .chain(record)
             .chain(timeout)
             .chain(paths)
             .chain(write_mostly)

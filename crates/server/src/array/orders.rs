@@ -157,9 +157,22 @@ impl Served {
         })
     }
 
-    /// Starts a check.
+    /// Starts a check; one that records, if that is the policy.
     pub async fn check(self: &Rc<Self>) -> Result<String, Problem> {
+        if self.records.get() {
+            return self.record_scrub(false).await;
+        }
         self.scrub(JobKind::Check, None, Job::Check { range: None }).await
+    }
+
+    /// Starts a check that records what every member holds; with `repair` it makes anew what the
+    /// last record proves.
+    pub async fn record_scrub(self: &Rc<Self>, repair: bool) -> Result<String, Problem> {
+        let (action, source) = match repair {
+            true => (JobKind::Repair, Some(job::source_name(&RepairChoice::Record))),
+            false => (JobKind::Check, None),
+        };
+        self.scrub(action, source, Job::Record { repair }).await
     }
 
     /// Starts a repair.
@@ -167,6 +180,9 @@ impl Served {
         if *source == RepairChoice::Majority && self.facts.geometry.redundancy() < 2 {
             // Two copies have no majority.
             return Err(job::job_problem(&self.facts.name, "repair", JobError::NeedsSource));
+        }
+        if *source == RepairChoice::Record && self.records.get() {
+            return self.record_scrub(true).await;
         }
         let status = self.handle.status(&self.core).await;
         let taken = job::engine_source(source, &Seats::of(&self.facts.name, &status))?;
@@ -274,6 +290,12 @@ impl Served {
             }
             SettingChange::Paths(in_turn) => {
                 self.running("paths was not set")?.set_paths_in_turn(in_turn).await;
+            }
+            SettingChange::Record(on) => {
+                if on && self.books().is_none_or(|books| books.sums().is_none()) {
+                    return Err(job::job_problem(&self.facts.name, "record", JobError::NoSums));
+                }
+                self.records.set(on);
             }
             SettingChange::WriteMostly(members) => {
                 let status = self.handle.status(&self.core).await;

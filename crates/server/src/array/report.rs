@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use wattle_control::events::slots_view;
 use wattle_control::running::remote::RemoteMember;
+use wattle_control::sums::ScrubSums;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayStatus, MemberStatus};
 use wattle_engine::{MemberState, Regions, SeatRecord};
@@ -14,7 +15,7 @@ use wattle_rt::{Latencies, LinkPath, PathState, TrafficTotals};
 use super::ServedFacts;
 use crate::protocol::report::{
     ArrayReport, BitmapReport, CacheGrowthReport, CacheReport, Counters, Health, LatencyReport, MemberReport,
-    PathReport, RangeReport, RecordedReport, RemoteReport, RemoteState, RequestsReport, SeatState,
+    PathReport, RangeReport, RecordStateReport, RecordedReport, RemoteReport, RemoteState, RequestsReport, SeatState,
     TrafficReport,
 };
 use crate::settings::cache_entry_bytes;
@@ -25,6 +26,17 @@ const LATE: Duration = Duration::from_millis(500);
 
 /// Ranges of bad blocks that are told of each member.
 const RANGES_MAX: usize = 64;
+
+/// What the last recorded scrub still says something about; `None` if there is none.
+pub fn record_state(sums: &ScrubSums) -> Option<RecordStateReport> {
+    let (written_regions, regions) = sums.written()?;
+    Some(RecordStateReport {
+        recorded: rfc3339(sums.taken_secs()?).unwrap_or_default(),
+        written_regions,
+        regions,
+        file_bytes: sums.file_bytes(),
+    })
+}
 
 /// The report of an array, as far as the engine knows.
 pub fn array_report(facts: &ServedFacts, status: &ArrayStatus) -> ArrayReport {
@@ -61,6 +73,7 @@ pub fn array_report(facts: &ServedFacts, status: &ArrayStatus) -> ArrayReport {
         member_bytes: facts.member_bytes(),
         consistency: Some(facts.consistency.to_owned()),
         bitmap: None,
+        record: None,
         sync: None,
         paused: false,
         scrubs: Vec::new(),

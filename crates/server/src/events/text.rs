@@ -21,6 +21,20 @@ pub fn scrub_end(scrub: &ScrubReport) -> String {
     if scrub.late_sectors > 0 {
         unreadable.push_str(&format!(", {} sectors were not read in time", scrub.late_sectors));
     }
+    if let Some(record) = &scrub.record {
+        if record.proven_sectors + record.rotted_sectors > 0 {
+            let rotted = record.proven_sectors + record.rotted_sectors;
+            unreadable.push_str(&format!(", {rotted} sectors rotted silently"));
+        }
+        if record.unexplained_sectors > 0 {
+            let sectors = record.unexplained_sectors;
+            unreadable
+                .push_str(&format!(", {sectors} sectors are not as recorded although redundancy agrees"));
+        }
+        if record.recorded {
+            unreadable.push_str(", recorded");
+        }
+    }
     let after = scrub.duration_secs.map(|secs| format!(" after {}", duration(secs))).unwrap_or_default();
     let end = match (scrub.outcome.as_str(), &scrub.error) {
         ("running", _) => "running".to_owned(),

@@ -110,6 +110,14 @@ pub enum ServerRequest {
         /// The array's name or UUID.
         array: String,
     },
+    /// As a check, and record what every member holds, for the next one to compare with.
+    Record {
+        /// The array's name or UUID.
+        array: String,
+        /// Repair on the way what the last record proves.
+        #[serde(default)]
+        repair: bool,
+    },
     /// Make parity or copies agree again.
     Repair {
         /// The array's name or UUID.
@@ -168,6 +176,9 @@ pub enum RepairChoice {
     Proof,
     /// What more than half of the copies of a mirror say.
     Majority,
+    /// What the last recorded scrub found: a block that is not what it was is made anew where the
+    /// others give what it was.
+    Record,
     /// A member of a mirror, by path, file name or slot: its copy goes to the others.
     Member(String),
 }

@@ -149,6 +149,9 @@ pub struct ArrayReport {
     /// The write-intent bitmap.
     #[serde(default)]
     pub bitmap: Option<BitmapReport>,
+    /// What of it the last recorded scrub still says something about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<RecordStateReport>,
     /// The background work that runs or is paused.
     #[serde(default)]
     pub sync: Option<JobStatus>,
@@ -564,6 +567,38 @@ pub struct ScrubReport {
     /// There are more than are listed.
     #[serde(default)]
     pub truncated: bool,
+    /// What the record of an earlier scrub told, and whether this one left one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<ScrubRecordReport>,
+}
+
+/// What records of scrubs told a scrub.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubRecordReport {
+    /// What it found is the record that the next one compares with.
+    pub recorded: bool,
+    /// Bytes of members that were compared with the last record.
+    pub compared_bytes: u64,
+    /// Sectors of members that rotted silently, as the others prove: they can be made anew, or were.
+    pub proven_sectors: u64,
+    /// Sectors of members that rotted silently and that nothing can be made anew from.
+    pub rotted_sectors: u64,
+    /// Sectors of members that are not what they were although nothing was written and redundancy
+    /// agrees.
+    pub unexplained_sectors: u64,
+}
+
+/// What of an array is recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordStateReport {
+    /// When the scrub ended that recorded it.
+    pub recorded: String,
+    /// Regions that were written since: nothing is known of these.
+    pub written_regions: u64,
+    /// All regions.
+    pub regions: u64,
+    /// The most bytes that its file takes.
+    pub file_bytes: u64,
 }
 
 /// A place where parity or copies do not agree.
@@ -589,6 +624,11 @@ pub struct MismatchReport {
     /// says.
     #[serde(default)]
     pub differ: Vec<u16>,
+    /// What the last recorded scrub says: `rotted` (the member is not what it was, and the others
+    /// prove it), `rotted, no source` (and nothing gives what it was), `written` (since then, so
+    /// that nothing is known).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<String>,
 }
 
 /// Something that happened.

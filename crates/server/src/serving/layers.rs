@@ -13,6 +13,7 @@ use wattle_control::stack::{
     MemberIdentity, NamedVolume, Plain, Purpose, StackOptions, Starter, WantedLayers, key,
 };
 use wattle_control::start::{Claimed, ClaimedMember};
+use wattle_control::sums::open_sums_file;
 use wattle_control::undo::UndoSite;
 use wattle_control::{ArrayId, MemberId};
 use wattle_control::{Code, Policy, Problem, Scan, Stack};
@@ -192,6 +193,7 @@ impl<'a> ArrayStarter<'a> {
         }
         self.begun += 1;
         self.saving.save_start(core, &claimed, site).await?;
+        let claimed = self.with_sums(&facts, claimed);
         let started = claimed.launch(core).await?;
         let served = Served::of_started(core, self.access, facts, started, exports, history, &self.log).await;
         for (key, value) in settings::parse_all(self.settings)? {
@@ -199,6 +201,23 @@ impl<'a> ArrayStarter<'a> {
         }
         self.served.push(served.clone());
         Ok(served)
+    }
+}
+
+impl ArrayStarter<'_> {
+    /// With what recorded scrubs remember, where that can be kept. Under an overlay the members do
+    /// not hold what is written.
+    fn with_sums(&self, facts: &ServedFacts, claimed: Claimed) -> Claimed {
+        let (dir, uuid) = (self.state_dir.dir(), facts.uuid.as_deref());
+        let spec = claimed.sum_spec().filter(|_| !self.saving.is_overlaid());
+        let (Some(dir), Some(uuid), Some(spec)) = (dir, uuid, spec) else { return claimed };
+        match open_sums_file(dir, uuid, &spec) {
+            Ok(device) => claimed.with_sums(device),
+            Err(problem) => {
+                self.log.note(&problem.what);
+                claimed
+            }
+        }
     }
 }
 

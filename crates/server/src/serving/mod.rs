@@ -160,6 +160,7 @@ impl Serving {
                 return self.done(replaced, recorder);
             }
             ServerRequest::Check { array } => self.find(&array)?.check().await?,
+            ServerRequest::Record { array, repair } => self.find(&array)?.record_scrub(repair).await?,
             ServerRequest::Repair { array, source } => self.find(&array)?.repair(&source).await?,
             ServerRequest::ClearBadBlocks { array, member } => {
                 self.find(&array)?.clear_bad_blocks(&member).await?

@@ -308,8 +308,14 @@ pub fn places(array: &ArrayReport, scrub: &ScrubReport) -> Vec<String> {
 
 fn place(mismatch: &MismatchReport) -> String {
     let end = |start: u64, len: u64| start.saturating_add(len);
+    let rotted = match mismatch.record.as_deref() {
+        Some("rotted") => Some("rotted silently: the others give what was recorded"),
+        Some("rotted, no source") => Some("rotted silently, and nothing gives what was recorded"),
+        _ => None,
+    };
+    let odd = rotted.unwrap_or("is the odd one out");
     let whose = match (&mismatch.member, mismatch.slot) {
-        (Some(member), Some(slot)) => format!("{} (slot {slot}) is the odd one out", printable(member)),
+        (Some(member), Some(slot)) => format!("{} (slot {slot}) {odd}", printable(member)),
         (None, Some(slot)) => format!("slot {slot} is the odd one out"),
         _ => match (mismatch.kind.as_str(), &mismatch.differ[..]) {
             ("parity", _) => "parity does not fit the data".to_owned(),
@@ -333,6 +339,14 @@ fn list(slots: &[u16]) -> String {
 /// What a mismatch means and what to do: a number alone has frightened many for nothing, and calmed
 /// others wrongly.
 pub fn meaning(level: &str, scrub: &ScrubReport) -> Vec<&'static str> {
+    let rotted = |mismatch: &&MismatchReport| mismatch.record.as_deref() == Some("rotted");
+    if scrub.mismatches.iter().filter(rotted).count() > 0 {
+        return vec![
+            "means: a drive changed what it held, without an error: reads of it return that. `wattle repair NAME --source record`",
+            "makes it anew from the others, and writes nothing that the record does not prove; a member that is named often",
+            "should be replaced",
+        ];
+    }
     let located = scrub.mismatches.iter().any(|mismatch| mismatch.slot.is_some());
     match level {
         "raid1" | "raid10" => vec![
@@ -397,6 +411,7 @@ mod tests {
             rewritten_blocks: 0,
             mismatches: Vec::new(),
             truncated: false,
+            record: None,
         }
     }
 
@@ -410,6 +425,7 @@ mod tests {
             member: slot.map(|slot| format!("disk-{slot}")),
             kind: "parity".to_owned(),
             differ: Vec::new(),
+            record: None,
         }
     }
 

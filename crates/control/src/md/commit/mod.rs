@@ -38,6 +38,8 @@
 //! **0.90** knows neither how far a member is rebuilt nor replacements: a member that is being
 //! rebuilt is a spare on disk.
 //!
+//! **Sums of recorded scrubs** are told of each generation before the superblocks are written.
+//!
 //! **The bitmap** is brought up to each generation before the superblocks are ([`bitmap`]).
 //!
 //! **Bad blocks** are in the log of their member before its superblock says that the log is not
@@ -52,15 +54,18 @@ use std::rc::Rc;
 
 use wattle_engine::geometry::Geometry;
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
+use wattle_engine::state::sums::SumStore;
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES};
 use wattle_engine::{BadRanges, FailCause, MemberKey};
 use wattle_format::md::{DeviceFlags, Features, SUPERBLOCK_BYTES, Superblock, Version};
+use wattle_format::scrub_sums::SumsSignature;
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Semaphore};
 
 use crate::events::{ArrayEvent, EventLog, EventMember, EventPlace};
 use crate::md::assemble::Assembly;
 use crate::md::badblocks::BadLog;
 use crate::md::bitmap::{self, BitmapUnusable};
+use crate::md::sums::ScrubSums;
 pub use state::{MdState, Round, SuperblockWrite};
 use waves::waves;
 
@@ -119,6 +124,8 @@ pub struct MdMetadata {
     bitmap: RefCell<Option<Rc<bitmap::BitmapCopies>>>,
     /// Partial parity logs of before are gone, or the engine keeps them.
     logs_settled: Cell<bool>,
+    /// What recorded scrubs remember, if that is kept.
+    sums: RefCell<Option<Rc<ScrubSums>>>,
     /// What happens to the array.
     events: EventLog,
 }
@@ -147,6 +154,7 @@ impl MdMetadata {
             bad_logs: RefCell::default(),
             bitmap: RefCell::default(),
             logs_settled: Cell::new(false),
+            sums: RefCell::default(),
             events: EventLog::default(),
         }
     }
@@ -182,6 +190,25 @@ impl MdMetadata {
             let _ = place.map(|place| copies.add(key, place));
         }
         *self.bitmap.borrow_mut() = Some(Rc::new(copies));
+    }
+
+    /// Keeps what recorded scrubs remember along: it is told of each generation before the
+    /// superblocks say it.
+    pub fn keep_sums(&self, sums: Rc<ScrubSums>) {
+        *self.sums.borrow_mut() = Some(sums);
+    }
+
+    /// What recorded scrubs remember, if that is kept.
+    #[must_use]
+    pub fn sums(&self) -> Option<Rc<ScrubSums>> {
+        self.sums.borrow().clone()
+    }
+
+    /// What the superblocks of the members in seats say of the array's state.
+    #[must_use]
+    pub fn signatures(&self) -> Vec<SumsSignature> {
+        let state = self.state.borrow();
+        state.in_use().map(|(_, _, known)| signature(&known.superblock)).collect()
     }
 
     /// The write-intent bitmap, if one is kept.
@@ -321,6 +348,9 @@ impl MdMetadata {
         if record.dirty && !self.logs_settled.get() {
             self.invalidate_logs(&round).await?;
             self.logs_settled.set(true);
+        }
+        if let (Some(sums), Some(first)) = (self.sums(), round.seated().next()) {
+            sums.signs(signature(&first.superblock)).await;
         }
         let went_back = next.events() < before.events();
         *self.state.borrow_mut() = next;
@@ -565,6 +595,16 @@ impl Metadata for MdMetadata {
             bitmap.unmark(&self.seated(), regions).await
         })
     }
+
+    fn sum_store(&self) -> Option<Rc<dyn SumStore>> {
+        Some(self.sums()?)
+    }
+}
+
+/// What a superblock says of its array's state.
+fn signature(superblock: &Superblock) -> SumsSignature {
+    let time = superblock.utime();
+    SumsSignature { events: superblock.events(), secs: time.secs, micros: time.micros }
 }
 
 /// The one writer of an array's superblocks, for the engine; the owner of the devices holds
@@ -587,6 +627,10 @@ impl Metadata for SharedSuperblocks {
 
     fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         self.0.unmark(regions)
+    }
+
+    fn sum_store(&self) -> Option<Rc<dyn SumStore>> {
+        self.0.sum_store()
     }
 }
 

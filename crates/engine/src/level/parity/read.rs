@@ -13,6 +13,7 @@ use crate::member::{NoRoom, WriteCost};
 use crate::model::error::VolumeError;
 use crate::model::plan::{self, BlockSet, ReadPlan};
 use crate::model::units::MemberSet;
+use crate::state::sums;
 
 impl Work<'_> {
     /// Fills the pieces' buffers.
@@ -66,6 +67,12 @@ impl Work<'_> {
             }
             // Whatever becomes of the rewrite, the data is right.
             if unread.has_bad() && !self.shard.fixed.read_only && !health.broken {
+                let touched =
+                    rows.first().map_or(0, |row| row.bytes.start)..rows.last().map_or(0, |row| row.bytes.end);
+                // What redundancy says it had need not be what a scrub recorded.
+                if sums::enter(&self.shard.state, self.sectors(touched)).await.is_err() {
+                    return Ok(());
+                }
                 let mut repairs = self.repairs(rows, &unread, fetched);
                 let outcome = self.store(&health, rows, &mut repairs, Seats::Slot, Durability::Cached).await;
                 let settled = self.shard.state.settle(outcome, WriteCost::Sectors, NoRoom::Fails);

@@ -32,12 +32,15 @@ use crate::model::error::VolumeError;
 use crate::model::geometry::{Geometry, LevelKind};
 pub use crate::model::intent::IntentSpec;
 use crate::model::units::Sector;
+use crate::planted::{self, Bug};
 use crate::state::StateShard;
+use crate::state::sums;
 pub(crate) use home::{Asking, IntentHome};
 pub(crate) use shard::{IntentGuard, IntentShard};
 
 /// Enters the regions of a range for a write, in the space of [`Geometry::sync_sectors`]: returns
-/// when their bits are durable on every member. `None` if the array has no bitmap. The guard is
+/// when their bits are durable on every member, and they are noted for recorded scrubs. `None` if
+/// the array has no bitmap. The guard is
 /// dropped when the write has ended on the members, and when the failure of those where it went
 /// wrong is recorded.
 ///
@@ -47,6 +50,9 @@ pub(crate) async fn enter(
     shard: &Rc<StateShard>,
     range: Range<Sector>,
 ) -> Result<Option<IntentGuard<'_>>, VolumeError> {
+    if !planted::is(Bug::SumsUnnoted) {
+        sums::enter(shard, range.clone()).await?;
+    }
     let Some(intent) = &shard.intent else { return Ok(None) };
     let regions = intent.regions_of(range);
     loop {

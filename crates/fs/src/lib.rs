@@ -19,6 +19,7 @@ mod error;
 mod ext;
 pub mod fuzzing;
 mod layout;
+mod owners;
 mod path;
 mod source;
 mod xfs;
@@ -30,8 +31,9 @@ pub use census::{
 };
 pub use error::{Error, Note};
 pub use layout::FileSystemLayout;
+pub use owners::{FileAtPlace, FilesAtPlaces, files_at};
 pub use path::resolve;
-pub use source::ReadAt;
+pub use source::{FileRun, ReadAt};
 
 use source::ByteSource;
 
@@ -137,7 +139,17 @@ pub trait FileSystem {
     /// # Errors
     /// It is no file or cannot be read, or what `each` says.
     fn read(&self, file: FsNode, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error>;
+
+    /// Calls `each` for the places where a file's data is stored, in its order; of copies on one
+    /// device for each. What is stored within an inode has no place of its own.
+    ///
+    /// # Errors
+    /// It is no file, or where it is cannot be read, or what `each` says.
+    fn runs(&self, file: FsNode, each: &mut EachRun<'_>) -> Result<(), Error>;
 }
+
+/// Takes places of a file's data. It ends the listing with [`Error::Stopped`].
+pub type EachRun<'a> = dyn FnMut(FileRun) -> Result<(), Error> + 'a;
 
 /// Takes entries of a directory. It ends the listing with [`Error::Stopped`].
 pub type EachEntry<'a> = dyn FnMut(DirEntry) -> Result<(), Error> + 'a;

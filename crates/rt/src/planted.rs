@@ -65,8 +65,8 @@ bugs! {
     SumsUnnoted = "sums-unnoted",
     /// Cores go on taking regions for noted that were opened for new sums.
     SumsOpenUntold = "sums-open-untold",
-    /// A member that is filled keeps the sums of what was there before.
-    SumsKeptOverFill = "sums-kept-over-fill",
+    /// Sums are taken for an array's whatever its superblocks say by now.
+    SumsOfAnyState = "sums-of-any-state",
     /// What differs from its sum is rewritten without a look at whether what it gets has that sum.
     SumsUnproven = "sums-unproven",
     /// A core that took its event while it looked for completions sleeps all the same, with mail

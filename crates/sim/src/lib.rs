@@ -21,6 +21,8 @@
 //!    that was right.
 //! 8. A client that behaves is answered in time, whatever other clients do; memory is bounded, and
 //!    so is the time that a stop takes.
+//! 9. A recorded scrub accuses no member of silent rot that has none, finds what rotted where
+//!    nothing was written, and a repair from its sums writes only what was there.
 
 pub mod audit;
 pub mod client;
@@ -33,6 +35,7 @@ pub mod model;
 pub mod mutant;
 pub mod operator;
 pub mod peers;
+pub mod rot;
 pub mod run;
 pub mod scenario;
 pub mod scrub;

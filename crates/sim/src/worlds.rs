@@ -4,6 +4,7 @@
 use crate::client::Stats;
 use crate::media::{self, MediaScenario};
 use crate::peers::{self, PeersScenario};
+use crate::rot::{self, RotScenario};
 use crate::run::{RunOptions, ScenarioReport, run};
 use crate::scenario::Scenario;
 use crate::stack::{self, Habit, StackScenario};
@@ -25,6 +26,8 @@ pub enum World {
     Peers,
     /// An array of copies whose members lie across a network, go away and come back.
     Away,
+    /// Members that rot silently between recorded scrubs.
+    Rot,
 }
 
 impl World {
@@ -37,11 +40,12 @@ impl World {
         ("media", World::Media),
         ("peers", World::Peers),
         ("away", World::Away),
+        ("rot", World::Rot),
     ];
 
     /// Those that seeds draw from. A world stays out as long as what it finds is not mended.
     pub const DRAWN: &'static [World] =
-        &[World::Losses, World::Moves, World::Media, World::Orders, World::Peers, World::Away];
+        &[World::Losses, World::Moves, World::Media, World::Orders, World::Peers, World::Away, World::Rot];
 
     /// The one of this name.
     #[must_use]
@@ -60,6 +64,7 @@ impl World {
             World::Media => format!("{:#?}", MediaScenario::new(seed)),
             World::Peers => format!("{:#?}", PeersScenario::new(seed)),
             World::Away => format!("{:#?}", Scenario::away(seed)),
+            World::Rot => format!("{:#?}", RotScenario::new(seed)),
         }
     }
 
@@ -74,6 +79,7 @@ impl World {
             World::Media => media::run(&MediaScenario::new(seed), options),
             World::Peers => peers::run(&PeersScenario::new(seed), options),
             World::Away => run(&Scenario::away(seed), options),
+            World::Rot => rot::run(&RotScenario::new(seed), options),
         }
     }
 }

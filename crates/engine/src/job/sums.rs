@@ -218,23 +218,21 @@ impl Step<'_> {
     ) {
         let repairs = matches!(self.task, Task::Repair(_));
         for &slot in differ {
-            let right = right.iter().find(|(of, _)| *of == slot).map(|(_, right)| right);
+            let Some((_, right)) = right.iter().find(|(of, _)| *of == slot) else {
+                self.accuse_block(cut, slot, verdict);
+                continue;
+            };
             let Some(found) = row[slot.index()].as_mut() else { continue };
             for part in cut {
                 let here = &found[at.start + part.bytes.start..at.start + part.bytes.end];
-                // Without what it was, all of the block may be wrong.
-                let runs = match right {
-                    Some(right) => differences(&right[part.bytes.clone()], here, bytes(self.block())),
-                    None => std::iter::once(0..here.len()).collect(),
-                };
-                for run in runs {
+                for run in differences(&right[part.bytes.clone()], here, bytes(self.block())) {
                     let sector = |byte: usize| part.sectors.start + Sector(byte as u64 / SECTOR_BYTES);
                     let sectors = sector(run.start)..sector(run.end);
                     let block = part.data().position(|data| data == slot);
                     let place = self.mismatch(part, &sectors, Some(slot), block);
                     self.found.add(Mismatch { sums: verdict, ..place });
                     self.count_rot(verdict, sectors.end - sectors.start);
-                    if let (true, Some(right)) = (repairs, right) {
+                    if repairs {
                         let from = part.bytes.start;
                         let buf = Buf::copy_of(&right[from + run.start..from + run.end]);
                         for seat in health.writable_for(slot) {
@@ -243,10 +241,24 @@ impl Step<'_> {
                     }
                 }
             }
-            if let Some(right) = right {
-                found[at.clone()].copy_from_slice(right);
-            }
+            found[at.clone()].copy_from_slice(right);
         }
+    }
+
+    /// Reports a member that rotted somewhere in a block: without what it was, nothing says where.
+    fn accuse_block(&mut self, cut: &[Part], slot: MemberIx, verdict: SumVerdict) {
+        let places = cut.iter().map(|part| {
+            let block = part.data().position(|data| data == slot);
+            self.mismatch(part, &part.sectors, Some(slot), block)
+        });
+        let whole = places.reduce(|mut all, next| {
+            all.array = all.array.start.min(next.array.start)..all.array.end.max(next.array.end);
+            all.member.end = next.member.end;
+            all
+        });
+        let Some(whole) = whole else { return };
+        self.count_rot(verdict, whole.member.end - whole.member.start);
+        self.found.add(Mismatch { sums: verdict, ..whole });
     }
 
     fn count_rot(&mut self, verdict: SumVerdict, sectors: Sector) {

@@ -24,7 +24,6 @@ use crate::model::geometry::LevelKind;
 use crate::model::health::{Health, MemberState, Occupant, Trust};
 use crate::model::invariant::invariant;
 use crate::model::units::{MemberIx, SECTOR_BYTES, Sector};
-use crate::planted::{self, Bug};
 use crate::state::Home;
 
 /// How often every core is told how far a job is.
@@ -253,9 +252,7 @@ impl<'a> Sweep<'a> {
     /// Before the first step: sums of members that are going to be filled say nothing any more,
     /// and those that are taken begin at the beginning, or go on where they were interrupted.
     async fn prepare_sums(&mut self) {
-        if let Task::Recover(targets) = &*self.task
-            && !planted::is(Bug::SumsKeptOverFill)
-        {
+        if let Task::Recover(targets) = &*self.task {
             let slots = self.fixed.geometry.raid_disks() as u16;
             self.home.void_sums(targets.iter().map(|seat| MemberIx(seat.0 % slots)).collect()).await;
         }

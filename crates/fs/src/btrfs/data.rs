@@ -6,7 +6,8 @@ use crate::btrfs::tree::{self, ItemKey, TreeRoot};
 use crate::btrfs::{Btrfs, CSUM_OBJECT, CSUM_TREE, EXTENT_CSUM, EXTENT_DATA, Inode, compression};
 use crate::bytes::{le16, le64, u8_at};
 use crate::error::Error;
-use crate::{EachData, FsNode};
+use crate::source::FileRun;
+use crate::{EachData, EachRun, FsNode};
 
 /// Of an item; data follows if it is inline.
 const HEADER_BYTES: usize = 21;
@@ -52,6 +53,43 @@ pub fn read(
     range: Range<u64>,
     each: &mut EachData<'_>,
 ) -> Result<(), Error> {
+    extents(btrfs, file, range, &mut |extent, part| extent.deliver(btrfs, inode.verified, part, each))
+}
+
+/// Calls `each` with where the data of a range is; of what is compressed, with all of the extent
+/// for as much of the file as is made of it.
+pub fn runs(btrfs: &Btrfs, file: FsNode, range: Range<u64>, each: &mut EachRun<'_>) -> Result<(), Error> {
+    extents(btrfs, file, range, &mut |extent, part| {
+        let Place::At { logical, len, offset, .. } = extent.place else { return Ok(()) };
+        let packed = extent.compression != compression::NONE;
+        let skip = offset.saturating_add(part.start - extent.file_offset);
+        let (mut at, mut left) = match packed {
+            true => (logical, len),
+            false => (logical.saturating_add(skip), part.end - part.start),
+        };
+        let mut file_offset = part.start;
+        while left > 0 {
+            let (copies, here) = btrfs.chunks.find(at, left)?;
+            if here == 0 {
+                return Err(damaged(at));
+            }
+            for disk_offset in copies {
+                each(FileRun { file_offset, disk_offset, len: here })?;
+            }
+            (at, left) = (at.saturating_add(here), left - here);
+            file_offset = file_offset.saturating_add(here);
+        }
+        Ok(())
+    })
+}
+
+/// Calls `each` with the extents of a range, and the part of the file that each has of it.
+fn extents(
+    btrfs: &Btrfs,
+    file: FsNode,
+    range: Range<u64>,
+    each: &mut dyn FnMut(&Extent<'_>, Range<u64>) -> Result<(), Error>,
+) -> Result<(), Error> {
     if range.is_empty() {
         return Ok(());
     }
@@ -73,7 +111,7 @@ pub fn read(
         let part = extent.file_offset.max(range.start)..next.min(range.end);
         match part.is_empty() {
             true => Ok(()),
-            false => extent.deliver(btrfs, inode.verified, part, each),
+            false => each(&extent, part),
         }
     })
 }

@@ -21,7 +21,8 @@ use crate::bytes::{le16, le32, le64};
 use crate::error::{Error, Note};
 use crate::source::{ByteSource, SIZE_MAX};
 use crate::{
-    About, DirEntry, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FileTime, FsNode, link_target,
+    About, DirEntry, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem, FileTime, FsNode,
+    link_target,
 };
 
 use chunks::Chunks;
@@ -329,6 +330,14 @@ impl FileSystem for Btrfs {
         }
         let range = range.start..range.end.min(inode.metadata.size_bytes);
         data::read(self, file, &inode, range, each)
+    }
+
+    fn runs(&self, file: FsNode, each: &mut EachRun<'_>) -> Result<(), Error> {
+        let inode = self.inode(file)?;
+        if inode.metadata.kind != FileKind::File {
+            return Err(Error::NotAFile);
+        }
+        data::runs(self, file, 0..inode.metadata.size_bytes, each)
     }
 }
 

@@ -25,7 +25,9 @@ use std::ops::Range;
 use crate::error::Error;
 use crate::layout::FileSystemLayout;
 use crate::source::{ByteSource, FileRun};
-use crate::{About, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FsNode, Note, link_target};
+use crate::{
+    About, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem, FsNode, Note, link_target,
+};
 
 use fast::FastCommits;
 use inode::{Inode, InodeFlags};
@@ -234,6 +236,18 @@ impl FileSystem for Ext {
             return Err(Error::NotAFile);
         }
         self.read_inode(&inode, &range, each)
+    }
+
+    fn runs(&self, file: FsNode, each: &mut EachRun<'_>) -> Result<(), Error> {
+        let inode = self.inode(file)?;
+        if inode.metadata.kind != FileKind::File {
+            return Err(Error::NotAFile);
+        }
+        inode.refuse_unreadable()?;
+        if inode.flags.contains(InodeFlags::INLINE_DATA) {
+            return Ok(());
+        }
+        Self::runs(self, &inode, &(0..inode.metadata.size_bytes), each)
     }
 }
 

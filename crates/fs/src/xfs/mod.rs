@@ -21,7 +21,7 @@ use crate::bytes::{be32, be64, le32};
 use crate::error::Error;
 use crate::layout::FileSystemLayout;
 use crate::source::{ByteSource, FileRun};
-use crate::{About, EachData, EachEntry, FileKind, FileMetadata, FileSystem, FsNode, link_target};
+use crate::{About, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem, FsNode, link_target};
 
 use inode::{Format, Inode};
 use superblock::Superblock;
@@ -174,6 +174,17 @@ impl FileSystem for Xfs {
             return Err(Error::Unsupported { what: "a file on the realtime device of XFS" });
         }
         let range = range.start..range.end.min(inode.metadata.size_bytes);
-        self.runs(&inode, &range, &mut |run| self.source.deliver(run, each))
+        Self::runs(self, &inode, &range, &mut |run| self.source.deliver(run, each))
+    }
+
+    fn runs(&self, file: FsNode, each: &mut EachRun<'_>) -> Result<(), Error> {
+        let inode = Inode::read(self, file.inode)?;
+        if inode.metadata.kind != FileKind::File {
+            return Err(Error::NotAFile);
+        }
+        if inode.realtime {
+            return Err(Error::Unsupported { what: "a file on the realtime device of XFS" });
+        }
+        Self::runs(self, &inode, &(0..inode.metadata.size_bytes), each)
     }
 }

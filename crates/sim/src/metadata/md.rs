@@ -210,6 +210,8 @@ pub struct AssembledArray {
     assembly: Assembly,
     /// Drives with their superblocks, as they were given to assembly.
     found: Vec<(usize, Superblock)>,
+    /// Where the sums of recorded scrubs are.
+    pub(super) sums: Option<Device>,
 }
 
 impl AssembledArray {
@@ -236,6 +238,10 @@ impl AssembledArray {
         let spares = self.assembly.spares.iter().map(|ix| claimed(*ix)).collect();
         let returning = self.assembly.re_addable.iter().map(|who| (*who, claimed(who.member))).collect();
         let claimed = Claimed::of(self.assembly, seats, spares, returning, false);
+        let claimed = match self.sums {
+            Some(sums) => claimed.with_sums(sums),
+            None => claimed,
+        };
         let started = claimed
             .launch_as(core, |spec, metadata, superblocks| {
                 let drive = move |key| number(superblocks.as_ref()?.device(key)?.name());
@@ -326,7 +332,7 @@ pub fn assemble(plan: &SitePlan, version: Version, present: MemberSet, lenient: 
     let refills = !assembly.re_addable.is_empty() || !assembly.spares.is_empty();
     let keep = match plan.geometry.redundancy() {
         0 => Keep::Nothing,
-        _ => Keep::Md(Box::new(AssembledArray { assembly, found: superblocks })),
+        _ => Keep::Md(Box::new(AssembledArray { assembly, found: superblocks, sums: None })),
     };
     AssemblyFound::Usable(Box::new(ArrayStart {
         seats,

@@ -17,7 +17,7 @@ use wattle_engine::metadata::{Metadata, NoMetadata};
 use wattle_engine::units::Sector;
 use wattle_engine::units::{MemberIx, MemberSet};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Regions};
-use wattle_rt::{Buf, BufMut, Core};
+use wattle_rt::{Buf, BufMut, Core, Device};
 
 use crate::site::{self, Hardware, SitePlan};
 
@@ -184,6 +184,13 @@ impl ArrayStart {
     #[must_use]
     pub fn drives(&self) -> MemberSet {
         self.seats.iter().filter_map(|seat| seat.drive).map(|drive| MemberIx(drive as u16)).collect()
+    }
+
+    /// Keeps the sums of recorded scrubs on this drive, where there is md's metadata.
+    pub fn keep_sums(&mut self, drive: Device) {
+        if let Keep::Md(kept) = &mut self.keep {
+            kept.sums = Some(drive);
+        }
     }
 
     /// Starts the array. `adapt` has the last word on what the engine is started from and what it

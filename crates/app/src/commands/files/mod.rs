@@ -8,7 +8,7 @@
 pub mod get;
 pub mod ls;
 mod place;
-mod reader;
+pub mod reader;
 
 use std::ffi::OsStr;
 use std::ops::Range;

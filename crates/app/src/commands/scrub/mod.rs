@@ -1,5 +1,7 @@
 //! `wattle check` and `wattle repair`.
 
+mod files;
+
 use std::process::ExitCode;
 
 use wattle_control::{Code, Problem};
@@ -71,6 +73,7 @@ fn scrub(
     let Some(run) = array.scrubs.first() else { return Ok(ExitCode::from(FOUND)) };
     output::note(&scrub_line(run));
     places(&array, run).iter().for_each(|line| output::note(&format!("  {line}")));
+    files::on_places(&array, run).iter().for_each(|line| output::note(&format!("  {line}")));
     let not_compared = run.unreadable_sectors + run.late_sectors;
     let unexplained = run.record.map_or(0, |record| record.unexplained_sectors);
     let left = run.mismatch_sectors.saturating_sub(run.repaired_sectors) + not_compared + unexplained;

@@ -8,7 +8,7 @@ use wattle_sim::{Mutant, RunOptions};
 const SEEDS: u64 = 600;
 
 /// Mends that are taken out, with the world that shows it and the seeds within which it does.
-const MENDS: [(Bug, World, u64); 10] = [
+const MENDS: [(Bug, World, u64); 14] = [
     (Bug::CacheKeepsOverChanges, World::Array, SEEDS),
     (Bug::CacheKeepsOverJobs, World::Array, SEEDS),
     (Bug::CacheLendsKept, World::Array, SEEDS),
@@ -19,6 +19,10 @@ const MENDS: [(Bug, World, u64); 10] = [
     (Bug::SpreadRecovery, World::Media, SEEDS),
     (Bug::ZeroKeepsBadBlocks, World::Media, SEEDS),
     (Bug::PeersInDrivesRoom, World::Peers, SEEDS),
+    (Bug::SumsUnnoted, World::Rot, SEEDS),
+    (Bug::SumsOpenUntold, World::Rot, SEEDS),
+    (Bug::SumsOfAnyState, World::Rot, SEEDS),
+    (Bug::SumsUnproven, World::Rot, SEEDS),
 ];
 
 /// Those that only members across a network show.

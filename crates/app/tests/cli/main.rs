@@ -43,6 +43,7 @@ mod plan_apply;
 mod remote;
 mod remote_away;
 mod rescue;
+mod scrubs;
 mod serving;
 mod simulate;
 mod tour;

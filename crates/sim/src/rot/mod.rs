@@ -194,7 +194,7 @@ pub fn run(rot: &RotScenario, options: RunOptions) -> ScenarioReport {
     }
     let oracle = &mut *lock(&oracle);
     let (operations, trace) = (world.ops_submitted(), world.trace_hash());
-    let stats = Stats { requests: oracle.writes, operations, ..Stats::default() };
+    let stats = Stats { requests: oracle.writes, seen: oracle.proved, operations, ..Stats::default() };
     ScenarioReport { wrong: oracle.wrong.take(), stats, trace, log: oracle.log.take().unwrap_or_default() }
 }
 

@@ -125,7 +125,7 @@ fn above(stack: &Stack, uuid: Option<&str>, places: &[Range<u64>]) -> BTreeMap<M
     let mut all: BTreeMap<MemberId, Vec<Range<u64>>> = BTreeMap::new();
     let is_it = |origin: &MemberOrigin| match origin {
         MemberOrigin::Array(array) => {
-            let known = stack.scan.arrays[*array].assembly.array.uuid.to_string();
+            let known = stack.scan.arrays[*array].assembly.array.set_uuid.to_string();
             uuid.is_none_or(|uuid| known == uuid)
         }
         _ => false,

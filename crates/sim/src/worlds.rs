@@ -32,7 +32,7 @@ pub enum World {
 
 impl World {
     /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, World); 7] = [
+    pub const ALL: [(&'static str, World); 8] = [
         ("array", World::Array),
         ("losses", World::Losses),
         ("moves", World::Moves),

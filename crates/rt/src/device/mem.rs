@@ -1,5 +1,9 @@
 //! A drive in memory: sparse pages behind reader-writer locks, safe to share between cores.
 //!
+//! Small writes take blocks of 4 KiB, which lie side by side in memory in the order in which they
+//! were first written ([`crate::memory::slab`]): what a client writes anywhere costs what it wrote,
+//! and the kernel clears no more than that.
+//!
 //! Large writes are kept instead of copied: a buffer that is written cannot change any more, so the
 //! drive holds on to it. All of what one buffer brought is kept, or none: a write over a part of it
 //! has the rest copied first. So a small part of a buffer never keeps all of it in memory.
@@ -8,10 +12,14 @@ use std::ops::Range;
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
 use crate::memory::buf::{Buf, BufMut};
+use crate::memory::slab::{PagePool, PoolPage};
 
 /// Page size. Small enough that a sparse array stays sparse, large enough that the table stays
 /// small.
 const PAGE_BYTES: u64 = 64 << 10;
+/// What a page consists of.
+const BLOCK_BYTES: usize = 4 << 10;
+const BLOCKS: usize = PAGE_BYTES as usize / BLOCK_BYTES;
 
 /// The memory behind what is kept is at most so many times as large.
 const KEPT_OF_MAX: usize = 8;
@@ -19,36 +27,68 @@ const KEPT_OF_MAX: usize = 8;
 enum Page {
     /// Reads as zeros.
     Zeros,
-    Own(Box<[u8]>),
+    /// Blocks of its own; those that are absent read as zeros.
+    Own(Box<[Option<PoolPage>; BLOCKS]>),
     /// A part of what a write brought, which covers these pages.
     Kept(Buf, Range<usize>),
 }
 
 impl Page {
-    fn bytes(&self) -> Option<&[u8]> {
+    fn read(&self, within: Range<usize>, into: &mut [u8]) {
         match self {
-            Page::Zeros => None,
-            Page::Own(bytes) => Some(bytes),
-            Page::Kept(buf, _) => Some(buf),
+            Page::Zeros => into.fill(0),
+            Page::Kept(buf, _) => into.copy_from_slice(&buf[within]),
+            Page::Own(blocks) => for_blocks(within, |block, within, part| match &blocks[block] {
+                Some(block) => into[part].copy_from_slice(&block[within]),
+                None => into[part].fill(0),
+            }),
         }
     }
 
-    /// The bytes as its own, to be changed.
-    fn own(&mut self) -> &mut [u8] {
-        if let Some(bytes) = match self {
-            Page::Zeros => Some(vec![0; PAGE_BYTES as usize].into()),
+    /// The blocks as its own, to be changed.
+    fn own(&mut self, pool: &PagePool) -> &mut [Option<PoolPage>; BLOCKS] {
+        let blocks = match self {
+            Page::Zeros => Some([const { None }; BLOCKS]),
             Page::Own(_) => None,
-            Page::Kept(buf, _) => Some(buf[..].into()),
-        } {
-            *self = Page::Own(bytes);
+            Page::Kept(buf, _) => {
+                let block = |block: usize| &buf[block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES];
+                Some(std::array::from_fn(|ix| Some(pool.copy_of(block(ix)))))
+            }
+        };
+        if let Some(blocks) = blocks {
+            *self = Page::Own(Box::new(blocks));
         }
-        let Page::Own(bytes) = self else { unreachable!("it was just made so") };
-        bytes
+        let Page::Own(blocks) = self else { unreachable!("it was just made so") };
+        blocks
+    }
+
+    fn write(&mut self, pool: &PagePool, within: Range<usize>, bytes: &[u8]) {
+        let blocks = self.own(pool);
+        for_blocks(within, |block, within, part| match &mut blocks[block] {
+            absent @ None if within.len() == BLOCK_BYTES => *absent = Some(pool.copy_of(&bytes[part])),
+            block => block.get_or_insert_with(|| pool.zeroed())[within].copy_from_slice(&bytes[part]),
+        });
+    }
+
+    fn write_zeroes(&mut self, pool: &PagePool, within: Range<usize>) {
+        if within.len() as u64 == PAGE_BYTES {
+            *self = Page::Zeros;
+        }
+        if matches!(self, Page::Zeros) {
+            return;
+        }
+        let blocks = self.own(pool);
+        for_blocks(within, |block, within, _| match &mut blocks[block] {
+            whole if within.len() == BLOCK_BYTES => *whole = None,
+            Some(block) => block[within].fill(0),
+            None => {}
+        });
     }
 }
 
 pub(crate) struct MemDrive {
     pages: Vec<RwLock<Page>>,
+    pool: PagePool,
 }
 
 /// A drive without a machine behind it: the thread that asks for an operation carries it out
@@ -88,17 +128,15 @@ impl Memory<'_> {
 impl MemDrive {
     pub(crate) fn new(size_bytes: u64) -> MemDrive {
         let count = size_bytes.div_ceil(PAGE_BYTES);
-        MemDrive { pages: (0..count).map(|_| RwLock::new(Page::Zeros)).collect() }
+        let pages = (0..count).map(|_| RwLock::new(Page::Zeros)).collect();
+        MemDrive { pages, pool: PagePool::new(BLOCK_BYTES, size_bytes) }
     }
 
     /// Fills `bytes` from `offset`; the range must lie inside.
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) {
         for_pages(offset, bytes.len() as u64, |page, within, part| {
             let page = self.pages[page].read().unwrap_or_else(PoisonError::into_inner);
-            match page.bytes() {
-                Some(page) => bytes[part].copy_from_slice(&page[within]),
-                None => bytes[part].fill(0),
-            }
+            page.read(within, &mut bytes[part]);
         });
     }
 
@@ -114,21 +152,16 @@ impl MemDrive {
             if keeps && whole.contains(&page) {
                 *entry = Page::Kept(buf.slice(part), whole.clone());
             } else {
-                entry.own()[within].copy_from_slice(&buf[part]);
+                entry.write(&self.pool, within, &buf[part]);
             }
         });
     }
 
-    /// Makes a range read as zeros; whole pages are released.
+    /// Makes a range read as zeros; whole blocks are released.
     pub(crate) fn write_zeroes(&self, offset: u64, len: u64) {
         self.release(offset, len);
         for_pages(offset, len, |page, within, _| {
-            let mut page = self.page(page);
-            if within.len() as u64 == PAGE_BYTES {
-                *page = Page::Zeros;
-            } else if page.bytes().is_some() {
-                page.own()[within].fill(0);
-            }
+            self.page(page).write_zeroes(&self.pool, within);
         });
     }
 
@@ -150,9 +183,21 @@ impl MemDrive {
                 _ => continue,
             };
             for page in run.filter(|page| !covered.contains(page)) {
-                self.page(page).own();
+                self.page(page).own(&self.pool);
             }
         }
+    }
+}
+
+/// Cuts a range of a page at block boundaries: block, range within the block, range within the
+/// caller's bytes.
+fn for_blocks(range: Range<usize>, mut each: impl FnMut(usize, Range<usize>, Range<usize>)) {
+    let mut at = range.start;
+    while at < range.end {
+        let within = at % BLOCK_BYTES;
+        let step = (BLOCK_BYTES - within).min(range.end - at);
+        each(at / BLOCK_BYTES, within..within + step, at - range.start..at - range.start + step);
+        at += step;
     }
 }
 
@@ -230,6 +275,25 @@ mod tests {
         let mut expected: Vec<u8> = [3, 2, 2, 3, 3, 3, 0].iter().flat_map(|&byte| [byte; PAGE]).collect();
         expected[2 * PAGE + 1] = 0;
         assert!(seen == expected);
+    }
+
+    /// A page of which a block is written takes a block.
+    #[test]
+    fn what_is_written_takes_what_was_written() {
+        let drive = MemDrive::new(64 * PAGE_BYTES);
+        for page in 0..64 {
+            drive.write(page * PAGE_BYTES + 8192, &Buf::copy_of(&[7; 4096]));
+        }
+        let blocks = |drive: &MemDrive| {
+            let own = |page: &RwLock<Page>| match &*page.read().unwrap() {
+                Page::Own(blocks) => blocks.iter().flatten().count(),
+                _ => 0,
+            };
+            drive.pages.iter().map(own).sum::<usize>()
+        };
+        assert_eq!(blocks(&drive), 64);
+        drive.write_zeroes(0, 32 * PAGE_BYTES + 8192 + 4096);
+        assert_eq!(blocks(&drive), 31);
     }
 
     #[test]

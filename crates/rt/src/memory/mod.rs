@@ -4,3 +4,4 @@ pub(crate) mod arena;
 pub(crate) mod buf;
 pub(crate) mod hint;
 pub(crate) mod pages;
+pub(crate) mod slab;

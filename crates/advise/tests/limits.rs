@@ -10,7 +10,9 @@ const X25M: DriveRates = DriveRates {
     write_bytes_per_second: 70e6,
     read_seconds: 65e-6,
     write_seconds: 85e-6,
+    deferred_part: 0.0,
     rotational: false,
+    turn: None,
 };
 
 /// A disk of 7200 turns a minute.
@@ -21,7 +23,9 @@ const DISK: DriveRates = DriveRates {
     write_bytes_per_second: 90e6,
     read_seconds: 12e-3,
     write_seconds: 12e-3,
+    deferred_part: 0.0,
     rotational: true,
+    turn: None,
 };
 
 fn parity(members: u32, parities: u32) -> UniformArray {
@@ -183,4 +187,41 @@ fn writes_with_a_member_missing() {
 #[test]
 fn a_rebuild_is_as_fast_as_the_slower_side() {
     is(&limits::rebuild(&X25M), 70e6, "min(70, 250) MB/s");
+}
+
+/// Two chunks of parity of 1 MiB are 2.8 turns of a track of 750 KB: 8 ms behind it, after a turn and
+/// more that is left out, is the next chunk.
+#[test]
+fn heads_skip_parity_that_is_more_than_a_track() {
+    let turn = limits::PlatterTurn { seconds: 1.0 / 120.0, seek_seconds: 1e-3 };
+    let disk = DriveRates { turn: Some(turn), ..DISK };
+    let array = |chunk_bytes, missing| UniformArray { chunk_bytes, missing, ..parity(8, 2) };
+    // Less than a track passes under the head.
+    is(&limits::reads_in_sequence(&array(256 << 10, 0), &disk, 4096), 6.0 * 90e6 / 4096.0, "(N-p) x r");
+    let pass = (1_u64 << 20) as f64 / 90e6;
+    let skip = (2.0 * pass) % (1.0 / 120.0);
+    assert!(skip > 1e-3);
+    let expected = 8.0 * 6.0 / (6.0 + skip / pass) * 90e6 / 4096.0;
+    is(&limits::reads_in_sequence(&array(1 << 20, 0), &disk, 4096), expected, "(N-m) x (N-p)/(N-p+0.5");
+    // With one missing, all but one of the others' chunks are read.
+    let skip = pass % (1.0 / 120.0);
+    let expected = 7.0 * 6.0 / (6.0 + skip / pass) * 90e6 / 4096.0;
+    is(&limits::reads_in_sequence(&array(1 << 20, 1), &disk, 4096), expected, "(N-p)");
+    is(&limits::reads_in_sequence(&array(1 << 20, 2), &disk, 4096), 6.0 * 90e6 / 4096.0, "(N-p) x r");
+}
+
+/// A drive that collects later answers sooner than it is at work for a write.
+#[test]
+fn what_is_collected_later_is_not_waited_for() {
+    let asked = Demand { random: false, read_part: 0.0, bytes: 4096, depth: 1 };
+    let array = UniformArray { scheme: Scheme::Striped, ..parity(4, 0) };
+    let at_once = limits::of(&array, &X25M, &asked);
+    is(&at_once, 1.0 / 85e-6, "D / time of one");
+    let later = DriveRates { deferred_part: 0.2, ..X25M };
+    is(&limits::of(&array, &later, &asked), 1.0 / (85e-6 - 0.2 * 50e-6), "D / time of one");
+    // Of a large one bandwidth is what counts.
+    let large = Demand { bytes: 64 << 10, ..asked };
+    let at_work = 65536.0 / 70e6;
+    let expected = 1.0 / (85e-6 + at_work - 50e-6 - 0.2 * at_work);
+    is(&limits::of(&array, &later, &large), expected, "D / time of one");
 }

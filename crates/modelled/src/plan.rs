@@ -428,7 +428,9 @@ fn rates(drive: &Drive) -> limits::DriveRates {
             write_bytes_per_second: flash.write_bytes_per_second as f64,
             read_seconds: flash.read_latency.as_secs_f64(),
             write_seconds: flash.write_latency.as_secs_f64(),
+            deferred_part: 0.0,
             rotational: false,
+            turn: None,
         },
         Media::Disk(disk) => {
             let turn = 60.0 / f64::from(disk.turns_per_minute.max(1));
@@ -443,7 +445,9 @@ fn rates(drive: &Drive) -> limits::DriveRates {
                 write_bytes_per_second: bandwidth,
                 read_seconds: seconds,
                 write_seconds: seconds,
+                deferred_part: 0.0,
                 rotational: true,
+                turn: None,
             }
         }
     }

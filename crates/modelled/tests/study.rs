@@ -144,3 +144,20 @@ fn disks_are_judged_by_what_one_does_alone() {
     let finding = raid5(vec![named("sata7200"); 3], load).run().unwrap();
     assert!((0.9..1.05).contains(&finding.efficiency()), "{} {:?}", finding.efficiency(), finding.limit);
 }
+
+/// What is written again and again to a part of an array that the clean cache holds is not read
+/// first: a limit that counted the reads would be exceeded.
+#[test]
+fn the_limit_knows_what_the_clean_cache_holds() {
+    let small = |mib: u64| Load { iodepth: 64, size_bytes: Some(mib << 20), ..Load::new() };
+    let finding = six(small(32)).run().unwrap();
+    assert!((finding.limit.per_second - 60_000.0).abs() < 1.0, "{:?}", finding.limit);
+    assert!(finding.limit.formula.contains("100 % of what is read first is in the clean cache"));
+    reaches(&finding, 0.8);
+    // Half of it is held.
+    let finding = six(small(107)).run().unwrap();
+    assert!(finding.efficiency() < 1.01, "{}: {:?}", finding.efficiency(), finding.limit);
+    assert!(finding.limit.per_second > 45_000.0, "{:?}", finding.limit);
+    let finding = six(Load { iodepth: 64, ..Load::new() }).run().unwrap();
+    assert!((finding.limit.per_second - 40_000.0).abs() < 1.0, "{:?}", finding.limit);
+}

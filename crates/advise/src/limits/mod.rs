@@ -30,9 +30,31 @@ pub struct DriveRates {
     /// Seconds of a write of 4 KiB with nothing else to do; of a disk, of any write that it is
     /// asked for.
     pub write_seconds: f64,
+    /// The part of a write's time that the drive takes for it later, in pauses.
+    pub deferred_part: f64,
     /// It has a head that moves: what is skipped takes as long as what is read, and large requests
     /// take longer than small ones.
     pub rotational: bool,
+    /// Of such a one, how it skips more than a track: `None` if that is not to be looked at.
+    pub turn: Option<PlatterTurn>,
+}
+
+/// What a head needs to skip more than a track.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlatterTurn {
+    /// Seconds of a turn of the platter.
+    pub seconds: f64,
+    /// Seconds of a seek to the next track.
+    pub seek_seconds: f64,
+}
+
+impl PlatterTurn {
+    /// Seconds until a place passes under the head that would get there in `pass` seconds if it read
+    /// on: whole turns of the way may be left out, as long as there is time for a seek.
+    fn skip_seconds(self, pass: f64) -> f64 {
+        let turns = ((pass - self.seek_seconds) / self.seconds).floor().max(0.0);
+        if pass < self.seconds { pass } else { pass - turns * self.seconds }
+    }
 }
 
 /// Copies share a read in parts of this size.
@@ -65,7 +87,9 @@ impl DriveRates {
             write_bytes_per_second: self.write_bytes_per_second.min(other.write_bytes_per_second),
             read_seconds: self.read_seconds.max(other.read_seconds),
             write_seconds: self.write_seconds.max(other.write_seconds),
+            deferred_part: self.deferred_part.min(other.deferred_part),
             rotational: self.rotational || other.rotational,
+            turn: self.turn.or(other.turn),
         }
     }
 
@@ -91,7 +115,10 @@ impl DriveRates {
             return self.write_seconds;
         }
         let (rate, bandwidth) = (self.writes_per_second, self.write_bytes_per_second);
-        self.seconds_of(self.write_seconds, rate, bandwidth, bytes)
+        let seconds = self.seconds_of(self.write_seconds, rate, bandwidth, bytes);
+        // What it does later is done while others are asked, or nothing is.
+        let at_work = if bytes > SMALL_BYTES { (bytes / bandwidth).max(1.0 / rate) } else { 1.0 / rate };
+        if self.deferred_part > 0.0 { seconds - self.deferred_part * at_work } else { seconds }
     }
 
     fn seconds_of(&self, seconds: f64, per_second: f64, bytes_per_second: f64, bytes: f64) -> f64 {
@@ -336,9 +363,12 @@ pub fn random_writes(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Li
 }
 
 /// Reads one after the other: the drives' bandwidth. A head has to pass over parity, which takes as
-/// long as reading it.
+/// long as reading it, unless it is more than a track.
 #[must_use]
 pub fn reads_in_sequence(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Limit {
+    if let Some(limit) = reads_that_skip(array, drive, bytes) {
+        return limit;
+    }
     let (name, members) = match array.scheme {
         Scheme::Parity { parities } if drive.rotational => {
             ("(N-p)", (array.n() - f64::from(parities)).min(array.present()))
@@ -347,6 +377,26 @@ pub fn reads_in_sequence(array: &UniformArray, drive: &DriveRates, bytes: u64) -
         _ => ("N", array.n()),
     };
     in_sequence(name, members, "r", drive.read_bytes_per_second, bytes)
+}
+
+/// Where parity is more than a track, a head comes to what is behind it sooner than by reading on:
+/// of N-m members each reads N-p chunks and skips the p-m that are left of N-m, in the time of s.
+fn reads_that_skip(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Option<Limit> {
+    let (turn, Scheme::Parity { parities }) = (drive.turn?, array.scheme) else { return None };
+    let skipped = parities.checked_sub(array.missing).filter(|chunks| *chunks > 0)?;
+    let chunk_seconds = array.chunk_bytes as f64 / drive.read_bytes_per_second;
+    // Side by side or each by itself, whichever is sooner.
+    let ways = (1..=skipped).map(|together| {
+        f64::from(skipped.div_ceil(together)) * turn.skip_seconds(f64::from(together) * chunk_seconds)
+    });
+    let chunks = ways.fold(f64::INFINITY, f64::min) / chunk_seconds;
+    if chunks >= f64::from(skipped) {
+        return None;
+    }
+    let (read, present) = (array.n() - f64::from(parities), array.present());
+    let members = present * read / (read + chunks);
+    let name = format!("(N-m) x (N-p)/(N-p+{})", number(chunks));
+    Some(in_sequence(&name, members, "r", drive.read_bytes_per_second, bytes))
 }
 
 /// Writes one after the other: whole stripes that need no reads, (N-p)/N of the drives' bandwidth.

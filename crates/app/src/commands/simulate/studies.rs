@@ -400,6 +400,8 @@ fn at_place(drive: &Drive, place: f64) -> limits::DriveRates {
         write_bytes_per_second: bandwidth,
         read_seconds: 0.0,
         write_seconds: 0.0,
+        deferred_part: 0.0,
         rotational: true,
+        turn: None,
     }
 }

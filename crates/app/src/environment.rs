@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wattle_control::create::shell_word;
-use wattle_rt::{LocalTime, WallTime};
+use wattle_rt::{LocalTime, WallTime, text_of_path};
 use wattle_server::history::StateDir;
 use wattle_server::socket::RuntimeDir;
 
@@ -69,7 +69,7 @@ pub fn columns() -> Option<usize> {
 
 /// The command as it was typed.
 pub fn typed() -> String {
-    let words: Vec<_> = std::env::args().map(|word| shell_word(&word)).collect();
+    let words: Vec<_> = std::env::args_os().map(|word| shell_word(&text_of_path(word))).collect();
     words.join(" ")
 }
 

@@ -86,7 +86,10 @@ impl ServedTarget {
         match find(name) {
             Ok(found) => Ok(Some(found)),
             // Whatever is there under that name is a member.
-            Err(_) if Path::new(name).exists() || MADE_UP.iter().any(|kind| name.starts_with(kind)) => {
+            Err(_)
+                if wattle_rt::path_of_text(name).exists()
+                    || MADE_UP.iter().any(|kind| name.starts_with(kind)) =>
+            {
                 Ok(None)
             }
             Err(problem) if problem.code == Code::ServerNotFound => Err(Problem::new(

@@ -30,6 +30,7 @@ pub use base::atomics;
 pub use base::error::{IoError, IoErrorKind};
 pub use base::latency::Latencies;
 pub use base::local_time::LocalTime;
+pub use base::path_text::{escaped_byte, path_of_text, text_of_path};
 pub use base::race::{Either, race};
 pub use base::rng::Rng;
 pub use base::time::{Instant, WallTime};

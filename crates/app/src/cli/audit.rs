@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use wattle_advise::audit::Severity;
 
-use super::{Force, Json, MapArgs};
+use super::{Force, Json, MapArgs, name_text};
 
 /// Finds what is wrong with a stack: misaligned, slow, unprotected or unwatched, with the numbers,
 /// what it costs and what to do.
@@ -26,7 +26,7 @@ Examples:
   wattle explain AUD-104")]
 pub struct AuditArgs {
     /// Files, block devices [default: the drives of this machine].
-    #[arg(value_name = "MEMBER")]
+    #[arg(value_name = "MEMBER", value_parser = name_text())]
     pub members: Vec<String>,
     /// The root of the system to look at, or of what was collected of one: DIR/sys, DIR/proc,
     /// DIR/etc, DIR/dev [default: / without members, no system with members].

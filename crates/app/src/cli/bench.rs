@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::load::{LoadArgs, TimeArg};
-use super::{Engine, Force, Json, MadeUp, MapArgs, Runtime};
+use super::{Engine, Force, Json, MadeUp, MapArgs, Runtime, name_text};
 
 /// Measures what an array does in real time, with fio's options, beside what the processor does
 /// meanwhile.
@@ -24,7 +24,7 @@ Examples:
   wattle bench a b c d --rw write --bs 1m --iodepth 8 --force overwrite --json")]
 pub struct BenchArgs {
     /// Files, block devices, made-up drives; or the name or UUID of an array that is served.
-    #[arg(value_name = "NAME|MEMBER", required = true)]
+    #[arg(value_name = "NAME|MEMBER", required = true, value_parser = name_text())]
     pub members: Vec<String>,
     /// The array, by name or UUID, if there are several.
     #[arg(long, short = 'V', value_name = "VOLUME", conflicts_with = "level")]

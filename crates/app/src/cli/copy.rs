@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Engine, Force, Json, OverlayArgs};
+use super::{Engine, Force, Json, OverlayArgs, name_text};
 
 /// Copies a volume, or a drive as it is, to a file, and leaves out what cannot be read.
 ///
@@ -21,7 +21,7 @@ Examples:
   wattle copy --raw /dev/sdc --to sdc.img --retries 3  bad sectors three more times")]
 pub struct CopyArgs {
     /// Files or block devices, in any order, others among them; with --raw the one to copy.
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
     pub members: Vec<String>,
     /// The volume: an array by name or UUID, or GROUP/VOLUME; needed if there are several.
     #[arg(long, short = 'V', value_name = "VOLUME")]

@@ -4,13 +4,13 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::{Engine, Force, Json, MapArgs, OverlayArgs};
+use super::{Engine, Force, Json, MapArgs, OverlayArgs, name_text};
 
 /// Where the files are.
 #[derive(Debug, Clone, Args)]
 pub struct FilesOn {
     /// Files or block devices, in any order, others among them.
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
     pub members: Vec<String>,
     /// The volume, by name or UUID; needed if several hold file systems.
     #[arg(long, short = 'V', value_name = "VOLUME")]

@@ -6,7 +6,7 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use wattle_server::protocol::change;
 
-use super::{Engine, Force, Json, MapArgs, Runtime, SavingArgs, Size};
+use super::{Engine, Force, Json, MapArgs, Runtime, SavingArgs, Size, name_text};
 
 /// Makes, resizes, removes and lists physical volumes of LVM2.
 ///
@@ -194,11 +194,11 @@ pub struct ChangeArgs {
     /// Files or block devices, in any order: what the volumes lie on, every member of their arrays.
     /// Without any, changes of volumes, and `vg extend`, `reduce` and `rename`, are orders to the
     /// server of the group.
-    #[arg(value_name = "MEMBER")]
+    #[arg(value_name = "MEMBER", value_parser = name_text())]
     pub members: Vec<String>,
     /// An array, member, partition or volume by name, where not all that is given is meant; may be
     /// given several times.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name_text())]
     pub on: Vec<String>,
     /// Show what would be written, byte range by byte range, and write nothing.
     #[arg(long, short = 'n')]
@@ -323,7 +323,7 @@ pub struct MoveArgs {
     #[arg(value_name = "GROUP[/VOLUME]")]
     pub name: String,
     /// The physical volume that is to be free afterwards; --on says where to.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name_text())]
     pub from: String,
     #[command(flatten)]
     pub change: ChangeArgs,
@@ -386,7 +386,7 @@ pub struct VolumeListArgs {
 #[derive(Debug, Clone, Args)]
 pub struct ListArgs {
     /// Files or block devices, in any order, others among them.
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
     pub members: Vec<String>,
     /// The columns, by their names with commas between; with + in addition to the usual ones.
     #[arg(long, short = 'o', value_name = "[+]FIELD,…")]

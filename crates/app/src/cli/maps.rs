@@ -1,13 +1,13 @@
 //! `--map`: what is in members that are copies.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::Args;
 use wattle_control::members::MapChoice;
 use wattle_control::{Code, Problem};
+use wattle_rt::{path_of_text, text_of_path};
 
 use super::{Cli, CliCommand, LvCommand, PvCommand, VgCommand};
 
@@ -107,19 +107,19 @@ impl CliCommand {
 pub fn choice(members: &[String], map: &OsStr) -> Option<(String, MapChoice)> {
     let bytes = map.as_bytes();
     let cuts = (0..bytes.len()).filter(|&at| bytes[at] == b'=');
-    let names = cuts.filter_map(|at| Some((str::from_utf8(&bytes[..at]).ok()?, &bytes[at + 1..])));
+    let names = cuts.map(|at| (text_of_path(OsStr::from_bytes(&bytes[..at])), &bytes[at + 1..]));
     let (name, map) = names.into_iter().find(|(name, _)| members.iter().any(|member| is(member, name)))?;
     let choice = match map {
         NONE => MapChoice::Without,
         path => MapChoice::At(PathBuf::from(OsStr::from_bytes(path))),
     };
-    Some((name.to_owned(), choice))
+    Some((name, choice))
 }
 
 /// Whether a member is meant, or the drive that it is a partition of.
 fn is(member: &str, name: &str) -> bool {
     let whole = member.rsplit_once(":p").map(|(whole, _)| whole);
-    let real = |name: &str| fs::canonicalize(name).ok();
+    let real = |name: &str| path_of_text(name).canonicalize().ok();
     member == name
         || whole == Some(name)
         || real(name)

@@ -14,6 +14,7 @@ mod load;
 mod lvm;
 mod maps;
 mod mount;
+mod names;
 mod operate;
 mod partition;
 mod plan;
@@ -49,6 +50,7 @@ pub use lvm::{
 };
 pub use maps::{MapArgs, choice};
 pub use mount::{MountArgs, UmountArgs};
+pub use names::name_text;
 pub use operate::{
     AddArgs, CheckArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs, StopArgs,
 };
@@ -183,7 +185,7 @@ Examples:
   wattle scan disk*.img --svg stack.svg         the same as a picture")]
 pub struct ScanArgs {
     /// Files, block devices, made-up drives.
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
     pub members: Vec<String>,
     /// Draw what lies on what into this file as well.
     #[arg(long, value_name = "FILE")]
@@ -211,7 +213,7 @@ Examples:
   wattle examine --format scan disk*.img        lines for mdadm.conf")]
 pub struct ExamineArgs {
     /// Files or block devices.
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
     pub members: Vec<String>,
     /// As mdadm 4.2 prints it, for scripts: mdadm (--examine), export (--examine --export), scan
     /// (--examine --scan), scan-verbose (the same with -v).
@@ -240,7 +242,7 @@ pub struct CreateArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// By slot; `missing` stands for an absent member. Spares come last.
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
     pub members: Vec<String>,
     /// linear, 0, 1, 4, 5, 6 or 10.
     #[arg(long, short)]
@@ -274,7 +276,7 @@ pub struct CreateArgs {
     pub size: Option<Size>,
     /// Of RAID 1 and 10: read the copies on this member only where no other one can be read. For
     /// several members, say it for each.
-    #[arg(long, value_name = "MEMBER")]
+    #[arg(long, value_name = "MEMBER", value_parser = name_text())]
     pub write_mostly: Vec<String>,
     /// Take parity or copies as they are. Only right on members whose content already agrees, like
     /// zeros.
@@ -303,10 +305,11 @@ pub struct CreateArgs {
 #[command(after_help = "\
 Examples:
   wattle cat disk*.img > array.raw
-  wattle cat disk*.img --offset 1M --length 4K | hexdump -C")]
+  wattle cat disk*.img --offset 1M --length 4K | hexdump -C
+  wattle cat disk*.img --report cat.txt > array.raw     with what is missing, and why")]
 pub struct CatArgs {
     /// Files or block devices, in any order, others among them.
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
     pub members: Vec<String>,
     /// The volume, by name or UUID; needed if there are several.
     #[arg(long, short = 'V', value_name = "VOLUME")]
@@ -317,6 +320,9 @@ pub struct CatArgs {
     /// How much [default: to the end].
     #[arg(long, value_name = "SIZE")]
     pub length: Option<Size>,
+    /// Write what came out, and what not and why, here. As JSON if FILE ends in .json.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     #[command(flatten)]
     pub maps: MapArgs,
     #[command(flatten)]
@@ -344,7 +350,7 @@ pub struct ServeArgs {
     /// Files, block devices, made-up drives, in any order, others among them. Made up are mem:SIZE,
     /// null:SIZE and model:PRESET; PRESET is x25m, sata7200, sata7200-small, sata-ssd, nvme, qlc or
     /// nvme-ref.
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
     pub members: Vec<String>,
     /// Serve only this volume, by name or UUID; may be given several times [default: all].
     #[arg(long = "volume", short = 'V', value_name = "VOLUME")]
@@ -485,7 +491,7 @@ Examples:
   wattle why /dev/sd[b-f]                       why these members would be used as they would")]
 pub struct WhyArgs {
     /// The name or UUID of an array, volume group or volume that is served, or members.
-    #[arg(value_name = "NAME|MEMBER", required = true)]
+    #[arg(value_name = "NAME|MEMBER", required = true, value_parser = name_text())]
     pub targets: Vec<String>,
     /// Watches an array that is being served for a while and names what holds it back: a member,
     /// the processor, the depth of the clients' queue, flushes, or requests that are not aligned.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DegradedArg, Force, MapArgs, OverlayArgs, Runtime, SavingArgs};
+use super::{DegradedArg, Force, MapArgs, OverlayArgs, Runtime, SavingArgs, name_text};
 
 /// Mounts the file system on a volume, read-only unless told otherwise. Needs root.
 ///
@@ -26,7 +26,7 @@ Examples:
 )]
 pub struct MountArgs {
     /// Members, or the name of an array that is being served; and last the directory.
-    #[arg(value_name = "NAME|MEMBER", required = true)]
+    #[arg(value_name = "NAME|MEMBER", required = true, value_parser = name_text())]
     pub targets: Vec<String>,
     /// The volume on the members, by name or UUID; needed if there are several.
     #[arg(long, short = 'V', value_name = "VOLUME")]

@@ -3,7 +3,7 @@
 
 use clap::Args;
 
-use super::{Force, Json, MapArgs, Runtime, SavingArgs};
+use super::{Force, Json, MapArgs, Runtime, SavingArgs, name_text};
 
 /// Stops an array that is being served.
 ///
@@ -35,7 +35,7 @@ pub struct FailArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// The member, by its path as `wattle status` shows it, its file name, or its slot.
-    #[arg(value_name = "MEMBER")]
+    #[arg(value_name = "MEMBER", value_parser = name_text())]
     pub member: String,
     #[command(flatten)]
     pub runtime: Runtime,
@@ -55,7 +55,7 @@ pub struct RemoveArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// The member, by its path as `wattle status` shows it, its file name, or its slot.
-    #[arg(value_name = "MEMBER")]
+    #[arg(value_name = "MEMBER", value_parser = name_text())]
     pub member: String,
     #[command(flatten)]
     pub runtime: Runtime,
@@ -78,7 +78,7 @@ pub struct AddArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// A file, a block device or an NBD URI.
-    #[arg(value_name = "MEMBER")]
+    #[arg(value_name = "MEMBER", value_parser = name_text())]
     pub member: String,
     /// Of copies: read it only where no other one can be read.
     #[arg(long)]
@@ -112,13 +112,13 @@ pub struct ReplaceArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// The member, by its path as `wattle status` shows it, its file name, or its slot.
-    #[arg(value_name = "MEMBER")]
+    #[arg(value_name = "MEMBER", value_parser = name_text())]
     pub member: String,
     /// The new file or block device [default: a spare of the array].
-    #[arg(value_name = "NEW")]
+    #[arg(value_name = "NEW", value_parser = name_text())]
     pub new: Option<String>,
     /// The same, as in mdadm.
-    #[arg(long, value_name = "NEW", conflicts_with = "new")]
+    #[arg(long, value_name = "NEW", conflicts_with = "new", value_parser = name_text())]
     pub with: Option<String>,
     /// Wait until it is done.
     #[arg(long)]

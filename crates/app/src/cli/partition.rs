@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use wattle_control::size::parse_size;
 
-use super::{Engine, Json, MapArgs, SavingArgs};
+use super::{Engine, Json, MapArgs, SavingArgs, name_text};
 
 /// Writes a partition table (GPT) with partitions for arrays on drives that hold nothing.
 ///
@@ -21,7 +21,7 @@ Examples:
   wattle create data a.img:p1 b.img:p1 --level 1")]
 pub struct PartitionArgs {
     /// Files or block devices.
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
     pub members: Vec<String>,
     /// A partition: its number, where it starts and how long it is; may be given several times.
     #[arg(long = "part", value_name = "N:START+SIZE", required = true)]

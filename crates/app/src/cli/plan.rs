@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{ConsistencyArg, DriveSize, Json, MapArgs, Size};
+use super::{ConsistencyArg, DriveSize, Json, MapArgs, Size, name_text};
 
 /// Tells what to build of drives: level, layout, chunk, LVM2 and file system, every layer aligned
 /// to the one below.
@@ -23,7 +23,7 @@ Examples:
 pub struct PlanArgs {
     /// Drives there are, files or block devices: their sizes are measured. What they are like,
     /// --drive says.
-    #[arg(value_name = "MEMBER", conflicts_with_all = ["drives", "drive_size"])]
+    #[arg(value_name = "MEMBER", conflicts_with_all = ["drives", "drive_size"], value_parser = name_text())]
     pub members: Vec<String>,
     /// How many drives, if --drive is given once.
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=384))]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Json, MapArgs};
+use super::{Json, MapArgs, name_text};
 
 /// Finds out what an array was whose superblocks are gone, or were overwritten by a wrong
 /// `mdadm --create`.
@@ -21,7 +21,7 @@ Examples:
   wattle rescue disk*.img --to-overlay /tmp/try --pick 2")]
 pub struct RescueArgs {
     /// Files or block devices, in any order: those of one array, without spares.
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
     pub members: Vec<String>,
     /// Write superblocks that say what was found to an overlay in DIR, where every command with
     /// --overlay DIR finds them.
@@ -30,6 +30,10 @@ pub struct RescueArgs {
     /// Which of the findings to write; needed where the first is not told from the others.
     #[arg(long, value_name = "N", requires = "to_overlay", value_parser = clap::value_parser!(u16).range(1..))]
     pub pick: Option<u16>,
+    /// Write what is not known of the array, and what of its members is missing, here. As JSON if
+    /// FILE ends in .json.
+    #[arg(long, value_name = "FILE", requires = "to_overlay")]
+    pub report: Option<PathBuf>,
     /// What to call the array.
     #[arg(long, value_name = "NAME", default_value = "rescued")]
     pub name: String,

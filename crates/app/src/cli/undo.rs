@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use wattle_server::saving;
 
-use super::{Engine, Force, Json, MapArgs};
+use super::{Engine, Force, Json, MapArgs, name_text};
 
 /// Where what is overwritten is saved.
 #[derive(Debug, Clone, Args)]
@@ -39,7 +39,7 @@ Examples:
   wattle erase a.img b.img")]
 pub struct EraseArgs {
     /// Files or block devices.
-    #[arg(value_name = "MEMBER", required = true)]
+    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
     pub members: Vec<String>,
     /// Show what would be erased, and write nothing.
     #[arg(long, short = 'n')]
@@ -72,7 +72,7 @@ pub struct UndoArgs {
     #[arg(value_name = "LOG")]
     pub log: Option<PathBuf>,
     /// The members, in any order [default: as the command was given them].
-    #[arg(value_name = "MEMBER")]
+    #[arg(value_name = "MEMBER", value_parser = name_text())]
     pub members: Vec<String>,
     /// Show what would be brought back, and write nothing.
     #[arg(long, short = 'n')]

@@ -1,9 +1,8 @@
 //! `wattle fail`, `remove`, `add` and `replace`: the members of an array that is being served.
 
-use std::path::Path;
-
 use wattle_control::members::MapChoice;
-use wattle_control::{Check, Code, Problem};
+use wattle_control::{Check, Problem};
+use wattle_rt::{path_of_text, text_of_path};
 use wattle_server::protocol::{MapOrder, ServerRequest};
 use wattle_server::socket::client::request;
 
@@ -74,15 +73,7 @@ fn map_order(new: Option<&String>, maps: &MapArgs) -> Result<Option<MapOrder>, P
     let Some((_, choice)) = named else { return Ok(None) };
     let MapChoice::At(path) = choice else { return Ok(Some(MapOrder::Without)) };
     let path = std::path::absolute(&path).unwrap_or(path);
-    if path.to_str().is_none() {
-        return Err(Problem::new(
-            Code::Usage,
-            format!("--map {}", path.display()),
-            "a server is told the name as text, and this one is none",
-            "give the map another name, or put it beside the copy as FILE.map",
-        ));
-    }
-    Ok(Some(MapOrder::At(path)))
+    Ok(Some(MapOrder::At(text_of_path(path))))
 }
 
 /// Asks the server of the array and tells what it says.
@@ -110,8 +101,7 @@ pub fn absolute(member: &str) -> String {
     if made_up || member.is_empty() {
         return member.to_owned();
     }
-    let path = std::path::absolute(member).unwrap_or_else(|_| Path::new(member).to_owned());
-    path.to_str().map_or_else(|| member.to_owned(), str::to_owned)
+    std::path::absolute(path_of_text(member)).map_or_else(|_| member.to_owned(), text_of_path)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use std::time::Duration;
 use wattle_control::{Code, Problem};
 use wattle_format::probe::{self, SignatureKind};
 use wattle_rt::fuse::mount_at;
+use wattle_rt::path_of_text;
 use wattle_server::protocol::report::{ArrayReport, VolumeReport};
 use wattle_server::socket::client::Servers;
 
@@ -48,7 +49,7 @@ pub fn mount(args: &MountArgs) -> Result<ExitCode, Problem> {
                 "write it like: wattle mount disk*.img /mnt",
             )
         })?;
-    let dir = Path::new(dir);
+    let dir = &*path_of_text(dir);
     must_be_root()?;
     if !dir.is_dir() {
         return Err(cannot_mount(dir, "there is no such directory", "make it: mkdir DIR".to_owned()));
@@ -261,7 +262,7 @@ impl Background {
         }
         command.args(args.saving.no_undo.then_some("--no-undo"));
         command.args(args.force.checks.iter().map(|check| format!("--force={check}")));
-        command.arg("--").args(members);
+        command.arg("--").args(members.iter().map(|name| path_of_text(name).into_owned()));
         // Ctrl-C ends this command, not what it left running.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| failed(&error))?;

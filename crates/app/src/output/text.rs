@@ -1,5 +1,7 @@
 //! Plain tables.
 
+use wattle_rt::escaped_byte;
+
 /// Lines up the columns of rows, two spaces apart, each line behind `indent`. The last column is
 /// not padded.
 pub fn table(indent: &str, rows: &[Vec<String>]) -> String {
@@ -91,13 +93,23 @@ fn visible_len(cell: &str) -> usize {
 }
 
 /// Makes a name from a drive or a client safe to show: control characters, which could drive the
-/// terminal, become `?`.
+/// terminal, become `?`, and bytes of a path that are not UTF-8 `\\xNN`.
 pub fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    let mut shown = String::with_capacity(name.len());
+    for c in name.chars() {
+        match escaped_byte(c) {
+            Some(byte) => shown.push_str(&format!("\\x{byte:02x}")),
+            None => shown.push(if c.is_control() { '?' } else { c }),
+        }
+    }
+    shown
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
@@ -144,5 +156,7 @@ mod tests {
     #[test]
     fn a_name_from_a_drive_cannot_drive_the_terminal() {
         assert_eq!(printable("host:\x1b[2Jdata\n"), "host:?[2Jdata?");
+        let name = wattle_rt::text_of_path(OsStr::from_bytes(b"d\xff.img"));
+        assert_eq!(printable(&name), "d\\xff.img");
     }
 }

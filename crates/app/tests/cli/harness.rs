@@ -1,6 +1,7 @@
 //! Running the command, making members, and telling whether a byte changed.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -162,7 +163,7 @@ pub struct Serve {
 
 impl Serve {
     /// Starts it and waits until it is ready; what it said if it ended instead.
-    pub fn try_start(room: &Room, args: &[&str], members: &[String]) -> Result<Self, Said> {
+    pub fn try_start(room: &Room, args: &[&str], members: &[impl AsRef<OsStr>]) -> Result<Self, Said> {
         let runtime_dir = room.path("run");
         let mut command = wattle();
         command.arg("serve").args(members).args(args).arg("--runtime-dir").arg(&runtime_dir);
@@ -184,12 +185,12 @@ impl Serve {
     }
 
     #[track_caller]
-    pub fn start(room: &Room, args: &[&str], members: &[String]) -> Self {
+    pub fn start(room: &Room, args: &[&str], members: &[impl AsRef<OsStr>]) -> Self {
         Self::try_start(room, args, members).unwrap_or_else(|said| panic!("{said:?}"))
     }
 
     /// Another command about what this server serves.
-    pub fn command(&self, args: &[&str]) -> Said {
+    pub fn command(&self, args: &[impl AsRef<OsStr>]) -> Said {
         said(wattle().args(args).arg("--runtime-dir").arg(&self.runtime_dir).output().unwrap())
     }
 

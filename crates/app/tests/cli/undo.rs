@@ -470,3 +470,38 @@ fn a_physical_volume_on_an_array_is_taken_back_through_the_array() {
     let scan = run(["scan".to_owned()].into_iter().chain(members.clone())).ok();
     assert!(scan.text().contains("[UUU] good") && scan.text().contains("clean"), "{}", scan.text());
 }
+
+/// Members are known by what they are: under other names they are found, in any order, and it is
+/// said what each was called.
+#[test]
+fn members_under_other_names_are_found_and_it_is_said_what_they_were() {
+    let room = Room::new();
+    let members = room.array("5", 3);
+    // Blank drives are alike: of these something tells which is which.
+    for (ix, member) in members.iter().enumerate() {
+        let byte = |at: usize| (at * at * (ix + 3) >> 7) as u8;
+        put(member, 2 << 20, &(0..14 << 20).map(byte).collect::<Vec<_>>());
+    }
+    let before = bytes(&members);
+    let log = log_of(&saving(&room, "erase", &members).ok());
+    let moved: Vec<_> = (0..3).map(|ix| room.name(&format!("moved-{ix}"))).collect();
+    members.iter().zip(&moved).for_each(|(old, new)| fs::rename(old, new).unwrap());
+    let given: Vec<_> = moved.iter().rev().cloned().collect();
+    let dry = room.untouched(|| saving(&room, &format!("undo {log} --dry-run"), &given)).ok();
+    let undone = saving(&room, &format!("undo {log} --json"), &given).ok().json();
+    assert!(bytes(&moved) == before, "every byte is as it was");
+    for (old, new) in members.iter().zip(&moved) {
+        // Whatever the width is: a name, and behind it what it was.
+        let said = dry.text().split_whitespace().collect::<Vec<_>>().join(" ");
+        let behind = said.split_once(new.as_str()).expect("it is named").1;
+        let was = behind.split_once("(it was ").expect("it is said what it was").1;
+        assert!(was.starts_with(&format!("{old})")), "{}", dry.text());
+        let reports = undone["members"].as_array().unwrap();
+        let report = reports.iter().find(|report| report["member"] == **new).unwrap();
+        assert_eq!(report["was"], **old, "{undone:#}");
+    }
+    // Under their own names nothing is said of names.
+    moved.iter().zip(&members).for_each(|(new, old)| fs::rename(new, old).unwrap());
+    let same = saving(&room, &format!("undo {log} --dry-run"), &[]).ok();
+    assert!(!same.text().contains("it was /"), "{}", same.text());
+}

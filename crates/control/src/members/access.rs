@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use wattle_rt::{BackendError, CoreHandle, Device, OpenError, OpenOptions, beside};
+use wattle_rt::{BackendError, CoreHandle, Device, OpenError, OpenOptions, beside, path_of_text};
 
 use super::ways::Ways;
 use super::{
@@ -164,7 +164,8 @@ impl MemberAccess {
         others: &[Member],
     ) -> Result<Member, MemberError> {
         let parts = others.iter().filter_map(|other| other.part.as_ref());
-        let known = parts.map(|part| &part.whole).find(|known| known.member.is_at(Path::new(whole))).cloned();
+        let known =
+            parts.map(|part| &part.whole).find(|known| known.member.is_at(&path_of_text(whole))).cloned();
         let shared = match known {
             Some(known) => known,
             None => Whole::new(self.look_whole(whole)?),

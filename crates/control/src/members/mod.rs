@@ -21,7 +21,7 @@ use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 use wattle_format::partition::{self, PartitionTable};
-use wattle_rt::{CoreHandle, Device, Direct, IoError, OpenError, OpenOptions};
+use wattle_rt::{CoreHandle, Device, Direct, IoError, OpenError, OpenOptions, path_of_text};
 
 pub use self::access::{MapChoice, MemberAccess, OpenRemote, TellNote};
 pub use self::error::MemberError;
@@ -84,10 +84,12 @@ impl FromStr for MemberAddress {
         if text.is_empty() {
             return Err(MemberError::EmptyName);
         }
-        if text.contains('|') && !Path::new(text).exists() {
-            return Ok(Self::Paths(text.split('|').map(|path| PathBuf::from(path.trim())).collect()));
+        let path = path_of_text(text);
+        if text.contains('|') && !path.exists() {
+            let path_of = |path: &str| path_of_text(path.trim()).into_owned();
+            return Ok(Self::Paths(text.split('|').map(path_of).collect()));
         }
-        Ok(Self::Path(PathBuf::from(text)))
+        Ok(Self::Path(path.into_owned()))
     }
 }
 
@@ -123,7 +125,7 @@ enum Identity {
 /// An open member.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// As the operator named it.
+    /// As the operator named it; a path as its text ([`wattle_rt::text_of_path`]).
     pub name: String,
     /// Where it is.
     pub address: MemberAddress,
@@ -434,7 +436,7 @@ impl Member {
 fn named_partition(name: &str) -> Option<(&str, u32)> {
     let (whole, number) = name.rsplit_once(":p")?;
     let number = number.parse().ok().filter(|_| number.bytes().all(|byte| byte.is_ascii_digit()))?;
-    (!Path::new(name).exists() && Path::new(whole).exists()).then_some((whole, number))
+    (!path_of_text(name).exists() && path_of_text(whole).exists()).then_some((whole, number))
 }
 
 /// The partition table on a member.
@@ -447,7 +449,7 @@ pub(crate) fn partitions_of(member: &Member) -> Option<PartitionTable> {
 
 /// Whether two names lead to one file or device: relative and absolute, directly and by a link.
 pub(crate) fn same_place(one: &str, other: &str) -> bool {
-    let real = |name: &str| std::fs::canonicalize(name).ok();
+    let real = |name: &str| path_of_text(name).canonicalize().ok();
     one == other || real(one).is_some_and(|path| real(other) == Some(path))
 }
 

@@ -248,8 +248,8 @@ impl Overlays {
 /// What the file of a member is called.
 fn file_name(name: &str) -> String {
     // A link leads to its drive; what is no path stays as it is.
-    let path = std::fs::canonicalize(name).ok();
-    let last = path.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    let path = wattle_rt::path_of_text(name).canonicalize().ok();
+    let last = path.as_deref().and_then(Path::file_name).map(wattle_rt::text_of_path);
     last.unwrap_or_else(|| name.to_owned()).replace('/', "_") + SUFFIX
 }
 

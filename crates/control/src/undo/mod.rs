@@ -93,10 +93,9 @@ impl UndoSite {
 #[must_use]
 pub fn absolute(name: &str) -> String {
     match name.parse() {
-        Ok(MemberAddress::Path(path)) => std::path::absolute(&path)
-            .ok()
-            .and_then(|path| path.to_str().map(str::to_owned))
-            .unwrap_or_else(|| name.to_owned()),
+        Ok(MemberAddress::Path(path)) => {
+            std::path::absolute(&path).map_or_else(|_| name.to_owned(), wattle_rt::text_of_path)
+        }
         _ => name.to_owned(),
     }
 }

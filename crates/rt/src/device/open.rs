@@ -4,6 +4,7 @@
 //! what the drive is and how it is used, never the path.
 
 use crate::base::error::IoError;
+use crate::base::path_text::text_of_path;
 use crate::device::lock::{Lock, lock_fd};
 use crate::device::{BlockGeometry, Device, DeviceInner, Direct, Kind, OpenError, OpenOptions};
 use crate::memory::buf::BUF_ALIGN_BYTES;
@@ -75,7 +76,7 @@ fn open(path: &Path, options: OpenOptions) -> Result<Device, OpenError> {
         return Err(OpenError::Empty);
     }
     let kind = Kind::File { fd, direct, is_block_device };
-    let name = path.to_string_lossy().into_owned();
+    let name = text_of_path(path);
     let (writable, losses) = (options.write, Arc::default());
     Ok(Device::of_inner(DeviceInner { name, size_bytes, geometry, writable, kind, losses }))
 }

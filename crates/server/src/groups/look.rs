@@ -196,7 +196,7 @@ pub fn linux_name(stack: &Stack, member: MemberId) -> String {
         MemberOrigin::Array(_) => format!("/dev/md/{}", seen.member.name),
         MemberOrigin::Logical { .. } => format!("/dev/{}", seen.member.name),
         MemberOrigin::Given | MemberOrigin::Partition { .. } => {
-            let path = std::fs::canonicalize(&seen.member.name);
+            let path = wattle_rt::path_of_text(&seen.member.name).canonicalize();
             path.ok()
                 .and_then(|path| path.to_str().map(str::to_owned))
                 .unwrap_or_else(|| seen.member.name.clone())

@@ -53,6 +53,7 @@ fn look(fs: &dyn FileSystem, node: FsNode, nodes: &mut Vec<FsNode>) {
         if listed > ENTRIES_MAX { Err(Error::Stopped) } else { Ok(()) }
     });
     let _ = fs.link(node);
+    let _ = fs.attributes(node);
     for range in [0..u64::MAX, 4095..4097, u64::MAX - 1..u64::MAX] {
         let (mut at, mut pieces) = (range.start, 0);
         let end = range.end.min(metadata.size_bytes);

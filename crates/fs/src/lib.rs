@@ -146,6 +146,14 @@ pub trait FileSystem {
     /// # Errors
     /// It is no file, or where it is cannot be read, or what `each` says.
     fn runs(&self, file: FsNode, each: &mut EachRun<'_>) -> Result<(), Error>;
+
+    /// The names of the extended attributes of a file, directory or anything else, as Linux shows
+    /// them: access control lists, labels and capabilities are among them. Their values are not
+    /// read.
+    ///
+    /// # Errors
+    /// They cannot be read, or are damaged.
+    fn attributes(&self, node: FsNode) -> Result<Vec<Vec<u8>>, Error>;
 }
 
 /// Takes places of a file's data. It ends the listing with [`Error::Stopped`].

@@ -11,10 +11,11 @@ use wattle_control::members::MemberAccess;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use wattle_control::{Code, Problem};
 use wattle_engine::{VolumeError, VolumeRef};
-use wattle_rt::{Buf, BufMut, Core, CoreIx, IoError, Stream};
+use wattle_rt::{Buf, BufMut, Core, CoreIx, IoError, Stream, path_of_text};
 
 use crate::cli::CatArgs;
-use crate::output;
+use crate::commands::loss::{FileLoss, LossFile, MemberLoss, RescueLoss};
+use crate::output::{self, Screen, text::printable};
 use crate::volumes::{self, Meant};
 
 /// Read and written at a time. Large enough that costs per request vanish and that every member of
@@ -30,7 +31,7 @@ const CORES_MAX: usize = 2;
 
 /// # Errors
 /// There is no such volume or range, it cannot be read, or the output cannot be written.
-pub fn run(access: &MemberAccess, args: &CatArgs) -> Result<(), Problem> {
+pub fn run(access: &MemberAccess, args: &CatArgs, screen: Screen) -> Result<(), Problem> {
     let engine = (&args.engine, CORES_MAX);
     volumes::read(
         access,
@@ -38,11 +39,50 @@ pub fn run(access: &MemberAccess, args: &CatArgs) -> Result<(), Problem> {
         Meant::Volume(args.volume.as_deref()),
         &args.force,
         engine,
-        async |core, volume, _| {
+        async |core, volume, scan| {
             let range = range_of(args, &volume)?;
-            copy(&core, &volume, range).await
+            let given: Vec<_> = args.members.iter().map(|name| path_of_text(name)).collect();
+            let others: Vec<_> = given.iter().map(|path| &**path).collect();
+            let report_to = args.report.as_ref().map(|path| LossFile::create(path, false, &others));
+            let report_to = report_to.transpose()?;
+            let Written { to_bytes, ended } = copy(&core, &volume, range).await;
+            let (early, result) = match ended {
+                Ended::Whole => (None, Ok(())),
+                Ended::NotWanted => (Some("the output was closed".to_owned()), Ok(())),
+                Ended::Failed(problem) => (Some(problem.what.clone()), Err(problem)),
+            };
+            let whole = u64::from(early.is_none());
+            let file = FileLoss::of_stream(range.start_bytes..range.end_bytes, to_bytes, early);
+            let members = MemberLoss::of_scan(scan);
+            let mut loss = RescueLoss::new("cat", members, vec![file], whole, &result);
+            if whole == 0 {
+                loss = loss.done_because("what reads the output closed it, and had what it wanted");
+            }
+            if let Some(report_to) = report_to {
+                report_to.write(&loss, screen.units)?;
+            }
+            if result.is_err() {
+                output::note(&printable(&format!("in all: {}", loss.summary(screen.units))));
+            }
+            result
         },
     )
+}
+
+/// How far the output got.
+struct Written {
+    /// In the volume: all before it was written.
+    to_bytes: u64,
+    ended: Ended,
+}
+
+/// Why it ended.
+enum Ended {
+    /// All was written.
+    Whole,
+    /// The reader of the output wants no more.
+    NotWanted,
+    Failed(Problem),
 }
 
 /// Bytes of a volume.
@@ -77,12 +117,21 @@ fn range_within(size_bytes: u64, offset: u64, length: Option<u64>) -> Option<Ran
     (offset <= end_bytes && end_bytes <= size_bytes).then_some(Range { start_bytes: offset, end_bytes })
 }
 
-async fn copy(core: &Core, volume: &VolumeRef, range: Range) -> Result<(), Problem> {
-    let stdout = Stream::stdout().map_err(|error| output::output_failed(&error))?;
+async fn copy(core: &Core, volume: &VolumeRef, range: Range) -> Written {
+    let stdout = match Stream::stdout() {
+        Ok(stdout) => stdout,
+        Err(error) => {
+            return Written {
+                to_bytes: range.start_bytes,
+                ended: Ended::Failed(output::output_failed(&error)),
+            };
+        }
+    };
     let progress = progress(range.end_bytes - range.start_bytes);
     let mut windows = windows(range).zip(cores_in_turn(core));
     let mut ahead = VecDeque::new();
-    loop {
+    let mut to_bytes = range.start_bytes;
+    let ended = loop {
         while ahead.len() < WINDOWS_PER_CORE * core.cores() {
             let Some((window, reader)) = windows.next() else { break };
             let read = core.call(reader, reading(volume.clone(), window));
@@ -90,16 +139,20 @@ async fn copy(core: &Core, volume: &VolumeRef, range: Range) -> Result<(), Probl
             // now.
             ahead.push_back((window, core.spawn(read)));
         }
-        let Some((window, read)) = ahead.pop_front() else { break };
-        let bytes = read.await.map_err(|error| read_failed(volume, range, window, error))?;
+        let Some((window, read)) = ahead.pop_front() else { break Ended::Whole };
+        let bytes = match read.await {
+            Ok(bytes) => bytes,
+            Err(error) => break Ended::Failed(read_failed(volume, range, window, error)),
+        };
         match core.send(&stdout, vec![bytes]).await {
             Ok(()) => progress.inc(window.end_bytes - window.start_bytes),
-            Err(error) if error.errno() == libc::EPIPE => break,
-            Err(error) => return Err(write_failed(range, window, error)),
+            Err(error) if error.errno() == libc::EPIPE => break Ended::NotWanted,
+            Err(error) => break Ended::Failed(write_failed(range, window, error)),
         }
-    }
+        to_bytes = window.end_bytes;
+    };
     progress.finish_and_clear();
-    Ok(())
+    Written { to_bytes, ended }
 }
 
 /// Cuts a range so that all windows but the first start at multiples of their size.

@@ -11,14 +11,17 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use wattle_control::units::Units;
-use wattle_control::{Code, Problem, Scan};
+use wattle_control::{Code, Member, Problem, Scan};
+use wattle_rt::text_of_path;
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::output::{self, text::printable};
 
-/// Attributes of files that no command here takes out.
-const NOT_KEPT: [&str; 2] =
-    ["extended attributes, with ACLs, labels and capabilities", "flags such as immutable or append-only"];
+/// What of superblocks and their surroundings is not found again.
+const NOT_FOUND_AGAIN: [&str; 2] = [
+    "the array's name, UUID and event counts of before",
+    "a write-intent bitmap, bad-block lists and a partial parity log, if there were any",
+];
 
 /// What did not come out.
 #[derive(Debug, Clone, Serialize)]
@@ -29,7 +32,11 @@ pub struct RescueLoss {
     /// Members that are copies, and what their maps call unread.
     pub members: Vec<MemberLoss>,
     pub file_systems: Vec<FileSystemLoss>,
-    /// Files: every one in a report of its own, else only those that are not whole.
+    /// Of an array whose superblocks were made anew, what is not known of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayLoss>,
+    /// Files: every one in a report of its own, else only those that are not whole, or whose
+    /// extended attributes did not come out.
     pub files: Vec<FileLoss>,
     pub totals: LossTotals,
     /// What does not come out of any file.
@@ -62,13 +69,29 @@ pub struct FileSystemLoss {
     pub left_out: Vec<String>,
 }
 
+/// An array that was found by what is on its members.
+#[derive(Debug, Clone, Serialize)]
+pub struct ArrayLoss {
+    /// It is told from all others that it could have been.
+    pub certain: bool,
+    /// Which of the findings it is; `None` if nothing was written.
+    pub written: Option<u16>,
+    /// Slots that no member was given for: what was there is only in the redundancy.
+    pub missing_slots: Vec<usize>,
+    /// Members that were given and have no place in it.
+    pub unused_members: Vec<String>,
+    /// What the search says of the members.
+    pub notes: Vec<String>,
+}
+
 /// What became of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileState {
     /// It came out as it is.
     Whole,
-    /// It came out with zeros in place of what could not be read.
+    /// It came out with zeros in place of what could not be read, or up to the place that could
+    /// not.
     Partial,
     /// It did not come out.
     Missing,
@@ -87,6 +110,12 @@ pub struct FileLoss {
     /// Of a partial one, what is zeros.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<FilePart>,
+    /// What was to follow behind the end of what came out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut_off: Option<FilePart>,
+    /// Names of the extended attributes it has, which did not come out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<String>,
 }
 
 /// A range of a file.
@@ -104,6 +133,10 @@ pub struct LossTotals {
     pub missing: u64,
     /// Of partial files, bytes that are zeros in place of data.
     pub unreadable_bytes: u64,
+    /// Of partial files, bytes that were to follow behind their end.
+    pub cut_off_bytes: u64,
+    /// Files that have extended attributes, which did not come out. ACLs are such.
+    pub with_attributes: u64,
 }
 
 /// Why the command ends as it does.
@@ -131,9 +164,19 @@ impl RescueLoss {
             partial: count(FileState::Partial),
             missing: count(FileState::Missing),
             unreadable_bytes: parts.map(|part| part.len_bytes).sum(),
+            cut_off_bytes: files
+                .iter()
+                .filter_map(|file| file.cut_off.as_ref())
+                .map(|part| part.len_bytes)
+                .sum(),
+            with_attributes: files.iter().filter(|file| !file.attributes.is_empty()).count() as u64,
+        };
+        let done = match totals.with_attributes {
+            0 => "everything came out as it is".to_owned(),
+            files => format!("everything came out as it is, but for extended attributes (of files: {files})"),
         };
         let exit = match result {
-            Ok(()) => ExitReason { status: 0, code: None, why: "everything came out as it is".to_owned() },
+            Ok(()) => ExitReason { status: 0, code: None, why: done },
             Err(problem) => ExitReason {
                 status: problem.exit_code(),
                 code: Some(problem.code.id()),
@@ -146,6 +189,7 @@ impl RescueLoss {
             command,
             members,
             file_systems: Vec::new(),
+            array: None,
             files,
             totals,
             not_kept: Vec::new(),
@@ -156,16 +200,37 @@ impl RescueLoss {
     /// The same of files of this file system. Owners come out only if root does it.
     pub fn of_files(mut self, file_system: FileSystemLoss, owners_kept: bool) -> Self {
         self.file_systems.push(file_system);
-        self.not_kept = NOT_KEPT.map(str::to_owned).to_vec();
+        let with_attributes = self.totals.with_attributes;
+        self.not_kept = vec![
+            format!(
+                "extended attributes, with ACLs, labels and capabilities (files that have some: {with_attributes})"
+            ),
+            "flags such as immutable or append-only".to_owned(),
+        ];
         if !owners_kept {
             self.not_kept.push("owners and groups, which only root can give".to_owned());
         }
         self
     }
 
+    /// The same of an array whose superblocks are made anew.
+    pub fn of_array(mut self, array: ArrayLoss) -> Self {
+        self.not_kept = NOT_FOUND_AGAIN.map(str::to_owned).to_vec();
+        self.array = Some(array);
+        self
+    }
+
+    /// The same with another reason of status 0.
+    pub fn done_because(mut self, why: &str) -> Self {
+        if self.exit.status == 0 {
+            self.exit.why = why.to_owned();
+        }
+        self
+    }
+
     /// The same without what came out whole.
     pub fn only_losses(&self) -> Self {
-        let lost = |file: &&FileLoss| file.state != FileState::Whole;
+        let lost = |file: &&FileLoss| file.state != FileState::Whole || !file.attributes.is_empty();
         Self { files: self.files.iter().filter(lost).cloned().collect(), ..self.clone() }
     }
 
@@ -184,7 +249,11 @@ impl RescueLoss {
             let all = fs.not_as_mounted.iter().chain(&fs.left_out).cloned().collect();
             text += &section(&format!("{}, {} {}", fs.volume, fs.kind, fs.uuid), all);
         }
-        text += &section("Does not come out of any file", self.not_kept.clone());
+        if let Some(array) = &self.array {
+            text += &section("The array that was found", array.lines());
+        }
+        let title = if self.array.is_some() { "Is not found again" } else { "Does not come out of any file" };
+        text += &section(title, self.not_kept.clone());
         text += &section("Files", self.files.iter().map(FileLoss::line).collect());
         let lines: Vec<_> = text.lines().map(printable).collect();
         lines.join("\n") + "\n"
@@ -192,8 +261,18 @@ impl RescueLoss {
 
     /// In one line.
     pub fn summary(&self, units: Units) -> String {
-        let LossTotals { whole, partial, missing, unreadable_bytes } = self.totals;
-        let mut text = format!("{whole} whole, {partial} in part, {missing} missing");
+        let LossTotals { whole, partial, missing, unreadable_bytes, cut_off_bytes, with_attributes } =
+            self.totals;
+        let mut text = match &self.array {
+            None => format!("{whole} whole, {partial} in part, {missing} missing"),
+            Some(array) => array.lines().join("; "),
+        };
+        if cut_off_bytes > 0 {
+            let _ = write!(text, "; {} behind the end did not come out", units.show(cut_off_bytes));
+        }
+        if with_attributes > 0 {
+            let _ = write!(text, "; {with_attributes} without their extended attributes");
+        }
         if unreadable_bytes > 0 {
             let _ = write!(text, "; {} are zeros in place of data", units.show(unreadable_bytes));
         }
@@ -248,7 +327,7 @@ pub fn refuse_others(path: &Path, others: &[&Path]) -> Result<(), Problem> {
         None => Ok(()),
         Some(other) => Err(Problem::new(
             Code::OutputExists,
-            format!("{} is {}", path.display(), other.display()),
+            format!("{} is {}", text_of_path(path), text_of_path(other)),
             "the command reads it, or writes something else there",
             "name another file",
         )),
@@ -257,24 +336,29 @@ pub fn refuse_others(path: &Path, others: &[&Path]) -> Result<(), Problem> {
 
 fn cannot_write(path: &Path, error: &io::Error) -> Problem {
     let problem = output::output_failed(error);
-    Problem { what: format!("{}: {error}", path.display()), ..problem }
+    Problem { what: format!("{}: {error}", text_of_path(path)), ..problem }
 }
 
 impl MemberLoss {
     /// Of all members of a scan that are copies.
     pub fn of_scan(scan: &Scan) -> Vec<Self> {
-        let loss = |member: &wattle_control::members::Member| {
+        Self::of_members(scan.members.iter().map(|member| &member.member))
+    }
+
+    /// Of those of these members that are copies.
+    pub fn of_members<'a>(members: impl IntoIterator<Item = &'a Member>) -> Vec<Self> {
+        let loss = |member: &Member| {
             let (map, unread) = (member.copy_map()?, member.unread());
             Some(Self {
                 member: member.name.clone(),
-                map: map.path().display().to_string(),
+                map: text_of_path(map.path()),
                 finished: map.is_finished(),
                 size_bytes: member.device.size_bytes(),
                 unread_bytes: unread.iter().map(|run| run.end - run.start).sum(),
                 unread_places: unread.len(),
             })
         };
-        scan.members.iter().filter_map(|member| loss(&member.member)).collect()
+        members.into_iter().filter_map(loss).collect()
     }
 
     fn line(&self, units: Units) -> String {
@@ -287,10 +371,53 @@ impl MemberLoss {
     }
 }
 
+impl ArrayLoss {
+    fn lines(&self) -> Vec<String> {
+        let mut lines = vec![match (self.written, self.certain) {
+            (None, _) => "no superblocks were written".to_owned(),
+            (Some(number), true) => format!("finding {number} is written; the first is told from all others"),
+            (Some(number), false) => {
+                format!(
+                    "finding {number} is written, because that was asked for: it is not told from the others"
+                )
+            }
+        }];
+        if !self.missing_slots.is_empty() {
+            let slots: Vec<_> = self.missing_slots.iter().map(ToString::to_string).collect();
+            lines.push(format!("no member for: slot {}", slots.join(", ")));
+        }
+        if !self.unused_members.is_empty() {
+            lines.push(format!("has no place in it: {}", self.unused_members.join(", ")));
+        }
+        lines.extend(self.notes.iter().cloned());
+        lines
+    }
+}
+
 impl FileLoss {
-    /// Of something that came out as it is.
-    pub fn whole(path: String, path_hex: Option<String>) -> Self {
-        Self { path, path_hex, state: FileState::Whole, reason: None, unreadable: Vec::new() }
+    /// Of something that came out as it is, but for these extended attributes.
+    pub fn whole(path: String, path_hex: Option<String>, attributes: Vec<String>) -> Self {
+        Self {
+            path,
+            path_hex,
+            state: FileState::Whole,
+            reason: None,
+            unreadable: Vec::new(),
+            cut_off: None,
+            attributes,
+        }
+    }
+
+    /// Of what was to go to the standard output: a part of a volume, up to the byte `to` of it.
+    pub fn of_stream(asked: Range<u64>, to: u64, reason: Option<String>) -> Self {
+        let cut_off = FilePart { offset_bytes: to - asked.start, len_bytes: asked.end - to };
+        let is_whole = reason.is_none();
+        Self {
+            state: if is_whole { FileState::Whole } else { FileState::Partial },
+            reason,
+            cut_off: Some(cut_off).filter(|_| !is_whole),
+            ..Self::whole("-".to_owned(), None, Vec::new())
+        }
     }
 
     /// Of a copy that lacks these ranges.
@@ -302,19 +429,28 @@ impl FileLoss {
             0 => (FileState::Whole, None),
             _ => (FileState::Partial, Some("it could not be read".to_owned())),
         };
-        Self { path: path.display().to_string(), path_hex: None, state, reason, unreadable }
+        let whole = Self::whole(text_of_path(path), None, Vec::new());
+        Self { state, reason, unreadable, ..whole }
     }
 
     fn line(&self) -> String {
+        let attributes = match self.attributes.len() {
+            0 => String::new(),
+            _ => format!(" (without its extended attributes: {})", self.attributes.join(", ")),
+        };
         let state = match self.state {
-            FileState::Whole => return format!("whole    {}", self.path),
+            FileState::Whole => return format!("whole    {}{attributes}", self.path),
             FileState::Partial => "partial ",
             FileState::Missing => "missing ",
         };
         let part =
             |part: &FilePart| format!("{}-{}", part.offset_bytes, part.offset_bytes + part.len_bytes - 1);
         let parts: Vec<_> = self.unreadable.iter().map(part).collect();
-        let parts = if parts.is_empty() { String::new() } else { format!("; bytes {}", parts.join(", ")) };
-        format!("{state} {}: {}{parts}", self.path, self.reason.as_deref().unwrap_or_default())
+        let mut parts =
+            if parts.is_empty() { String::new() } else { format!("; bytes {}", parts.join(", ")) };
+        if let Some(FilePart { offset_bytes, len_bytes }) = self.cut_off {
+            let _ = write!(parts, "; it ends at byte {offset_bytes}, and {len_bytes} bytes were to follow");
+        }
+        format!("{state} {}: {}{parts}{attributes}", self.path, self.reason.as_deref().unwrap_or_default())
     }
 }

@@ -60,7 +60,7 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
         CliCommand::Partition(args) => done(partition::run(&access, &args, screen)),
         CliCommand::Erase(args) => done(erase::run(&access, &args, screen)),
         CliCommand::Undo(args) => done(undo::run(&access, &args, screen)),
-        CliCommand::Cat(args) => done(cat::run(&access, &args)),
+        CliCommand::Cat(args) => done(cat::run(&access, &args, screen)),
         CliCommand::Copy(args) => done(copy::run(&access, &args, screen)),
         CliCommand::Rescue(args) => done(rescue::run(&access, &args, screen)),
         CliCommand::Ls(args) => done(files::ls::run(&access, &args)),

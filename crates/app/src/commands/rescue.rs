@@ -5,10 +5,12 @@ use wattle_control::members::MemberAccess;
 use wattle_control::rescue::{Explanation, Findings, Restore, restore, search};
 use wattle_control::{Code, Member, Problem};
 use wattle_engine::geometry::layout_name;
+use wattle_rt::path_of_text;
 use wattle_server::ids::random_uuid;
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::RescueArgs;
+use crate::commands::loss::{ArrayLoss, LossFile, MemberLoss, RescueLoss};
 use crate::environment::now;
 use crate::output::text::{printable, table};
 use crate::output::{self, Screen};
@@ -24,6 +26,8 @@ struct Report {
     /// Which of them superblocks were written of, and where.
     written: Option<u16>,
     overlay: Option<String>,
+    /// What is not known of it, and what of its members is missing.
+    loss: RescueLoss,
 }
 
 #[derive(Serialize)]
@@ -51,23 +55,66 @@ pub fn run(access: &MemberAccess, args: &RescueArgs, screen: Screen) -> Result<(
     };
     let members = access.look_all(&args.members)?;
     let findings = search(&members)?;
+    let given: Vec<_> = args.members.iter().map(|name| path_of_text(name)).collect();
+    let others: Vec<_> = given.iter().map(|path| &**path).collect();
+    let report_to = args.report.as_ref().map(|path| LossFile::create(path, false, &others)).transpose()?;
     let pick = match args.pick {
         Some(pick) => Some(pick),
         None if args.to_overlay.is_some() && findings.certain => Some(1),
         None => None,
     };
-    if let (Some(pick), false) = (pick, findings.found.is_empty()) {
-        write(args, &findings, &members, pick)?;
+    let pick = pick.filter(|_| !findings.found.is_empty());
+    let result = match pick {
+        Some(pick) => write(args, &findings, &members, pick),
+        None => Ok(()),
+    };
+    let written = pick.filter(|_| result.is_ok());
+    let result = result.and_then(|()| {
+        if findings.found.is_empty() {
+            return Err(nothing(&findings));
+        }
+        if findings.certain || args.pick.is_some() { Ok(()) } else { Err(not_told(&findings)) }
+    });
+    let loss = loss(&findings, &members, written, &result);
+    if let Some(report_to) = report_to {
+        report_to.write(&loss, screen.units)?;
     }
-    let report = report(args, &findings, &members, pick);
+    let report = report(args, &findings, &members, written, loss);
     match args.json.json {
         true => output::print_json(&report)?,
         false => output::print(&render(&report, screen))?,
     }
-    if findings.found.is_empty() {
-        return Err(nothing(&findings));
-    }
-    if findings.certain || args.pick.is_some() { Ok(()) } else { Err(not_told(&findings)) }
+    result
+}
+
+/// What is not known of the array, and what of its members is missing.
+fn loss(
+    findings: &Findings,
+    members: &[Member],
+    written: Option<u16>,
+    result: &Result<(), Problem>,
+) -> RescueLoss {
+    let order = written
+        .map_or(1, usize::from)
+        .checked_sub(1)
+        .and_then(|number| findings.found.get(number))
+        .map_or(&[][..], |finding| &finding.order);
+    let missing_slots = (0..order.len()).filter(|&slot| order[slot].is_none()).collect();
+    let is_unused = |ix: &usize| !order.is_empty() && !order.contains(&Some(*ix));
+    let unused_members = (0..members.len()).filter(is_unused).map(|ix| members[ix].name.clone()).collect();
+    let array = ArrayLoss {
+        certain: findings.certain,
+        written,
+        missing_slots,
+        unused_members,
+        notes: findings.notes.clone(),
+    };
+    RescueLoss::new("rescue", MemberLoss::of_members(members), Vec::new(), 0, result)
+        .of_array(array)
+        .done_because(match written {
+            Some(_) => "superblocks are in the overlay; the members are as they were",
+            None => "the first finding is told from all others; nothing was written",
+        })
 }
 
 fn plan(args: &RescueArgs, finding: &Explanation, members: &[Member]) -> Result<Restore, Problem> {
@@ -109,7 +156,13 @@ fn not_told(findings: &Findings) -> Problem {
     )
 }
 
-fn report(args: &RescueArgs, findings: &Findings, members: &[Member], written: Option<u16>) -> Report {
+fn report(
+    args: &RescueArgs,
+    findings: &Findings,
+    members: &[Member],
+    written: Option<u16>,
+    loss: RescueLoss,
+) -> Report {
     let of = |finding: &Explanation| {
         let shape = &finding.shape;
         let name = |who: &Option<usize>| who.map(|who| members[who].name.clone());
@@ -131,8 +184,9 @@ fn report(args: &RescueArgs, findings: &Findings, members: &[Member], written: O
         certain: findings.certain,
         notes: findings.notes.clone(),
         findings: findings.found.iter().map(of).collect(),
-        written: written.filter(|_| !findings.found.is_empty()),
+        written,
         overlay,
+        loss,
     }
 }
 

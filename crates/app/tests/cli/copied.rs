@@ -574,3 +574,51 @@ fn a_copy_is_added_by_the_map_that_is_named_for_it() {
     assert!(array.to_string().contains("copy.img"), "{array}");
     serve.stop();
 }
+
+/// `cat` stops at what cannot be read: its report says where, how much was to follow, what the
+/// members lack, and why the status is what it is.
+#[test]
+fn a_report_says_where_cat_ended() {
+    let room = Room::new();
+    let members = room.array("0", 2);
+    let (text, json) = (room.name("report.txt"), room.name("report.json"));
+    let cat = |more: &[&str]| run(["cat", &members[0], &members[1]].into_iter().chain(more.iter().copied()));
+    let all = cat(&["--report", &text]).ok().stdout.len() as u64;
+    let report = fs::read_to_string(&text).unwrap();
+    assert!(
+        report.starts_with("wattle cat: 1 whole, 0 in part, 0 missing\nexit status 0: everything"),
+        "{report}"
+    );
+    assert!(report.contains("  whole    -\n"), "{report}");
+    lose_one(&members[0], 12 << 20..(12 << 20) + 4096);
+    let said = cat(&["--report", &json]);
+    let written = said.stdout.len() as u64;
+    assert!(written > 0 && written < all);
+    said.failed(1, "WTL-0104", &["in all: 0 whole, 1 in part", "behind the end did not come out"]);
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let file = &report["files"][0];
+    assert_eq!((&file["path"], &file["state"]), (&"-".into(), &"partial".into()), "{report:#}");
+    let cut_off = serde_json::json!({"offset_bytes": written, "len_bytes": all - written});
+    assert_eq!((&file["cut_off"], &report["totals"]["cut_off_bytes"]), (&cut_off, &(all - written).into()));
+    assert_eq!((&report["exit"]["status"], &report["exit"]["code"]), (&1.into(), &"WTL-0104".into()));
+    assert_eq!(report["members"][0]["unread_bytes"], 4096);
+    // A part is counted from where it was asked for.
+    fs::remove_file(&json).unwrap();
+    let said = cat(&["--offset", &(all - 4096).to_string(), "--report", &json]).ok();
+    assert_eq!(said.stdout.len(), 4096);
+    // What reads the output has enough: not everything came out, and nothing failed.
+    let closed = room.name("closed.json");
+    let mut child = crate::harness::wattle();
+    child.args(["cat", &members[1], &members[0], "--length", "8M", "--report", &closed]);
+    let mut child = child.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&closed).unwrap()).unwrap();
+    assert_eq!(
+        (&report["exit"]["status"], &report["totals"]["partial"]),
+        (&0.into(), &1.into()),
+        "{report:#}"
+    );
+    assert!(report["exit"]["why"].as_str().unwrap().contains("closed"), "{report:#}");
+    run(["cat", &members[0], &members[1], "--report", &members[0]]).failed(3, "WTL-0161", &["member-0"]);
+}

@@ -186,7 +186,7 @@ fn a_report_says_what_became_of_everything() {
         "wattle get: 13 whole, 0 in part, 0 missing",
         "exit status 0: everything came out as it is",
         "  whole    photo7",
-        "  extended attributes, with ACLs, labels and capabilities",
+        "  extended attributes, with ACLs, labels and capabilities (files that have some: 0)",
     ] {
         assert!(report.lines().any(|found| found == line), "{line}: {report}");
     }
@@ -204,7 +204,9 @@ fn a_report_says_what_became_of_everything() {
     let printed = said.json()["loss"].clone();
     said.failed(1, "WTL-0143", &["extracted in part: photo9", "extracted in part: photo5"]);
     let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
-    let totals = serde_json::json!({"whole": 11, "partial": 2, "missing": 0, "unreadable_bytes": 8192});
+    let totals = serde_json::json!({
+        "whole": 11, "partial": 2, "missing": 0, "unreadable_bytes": 8192, "cut_off_bytes": 0, "with_attributes": 0
+    });
     assert_eq!(report["totals"], totals);
     assert_eq!((&printed["totals"], printed["files"].as_array().unwrap().len()), (&totals, 2));
     let files = report["files"].as_array().unwrap();
@@ -245,4 +247,90 @@ fn what_may_be_missing_without_a_sign_ends_with_status_1() {
     assert_eq!(judge(&room.path("out")), (0, 0));
     // A file that is asked for by its name is all there is of it.
     run(["get", "--to", &room.name("one"), "--path", "/photo3", &image]).ok();
+}
+
+/// Files whose extended attributes or ACLs do not come out are counted, and listed with the names.
+#[test]
+fn attributes_that_do_not_come_out_are_counted_and_listed() {
+    let room = Room::new();
+    let Some(image) = image(&room, "ext4") else { return };
+    let debugfs = "/usr/sbin/debugfs";
+    if !Path::new(debugfs).exists() && !crate::harness::require(debugfs) {
+        return;
+    }
+    for command in [
+        "ea_set /photo3 user.comment sunset",
+        "ea_set /photo3 security.label secret",
+        "ea_set /photo7 user.a b",
+    ] {
+        tool(debugfs, ["-w", "-R", command, &image]);
+    }
+    let (out, text) = (room.name("out"), room.name("report.txt"));
+    let said = run(["get", "--to", &out, "--report", &text, "--json", &image]).ok();
+    let loss = &said.json()["loss"];
+    assert_eq!(loss["totals"]["with_attributes"], 2, "{loss:#}");
+    let listed: Vec<_> =
+        loss["files"].as_array().unwrap().iter().map(|file| (&file["path"], &file["attributes"])).collect();
+    let names = serde_json::json!(["security.label", "user.comment"]);
+    assert_eq!(listed.len(), 2, "{loss:#}");
+    let photo3 = listed.iter().find(|(path, _)| *path == "photo3").unwrap();
+    let mut found = photo3.1.as_array().unwrap().clone();
+    found.sort_by_key(|name| name.as_str().unwrap().to_owned());
+    assert_eq!(serde_json::Value::Array(found), names);
+    let report = fs::read_to_string(&text).unwrap();
+    for line in [
+        "exit status 0: everything came out as it is, but for extended attributes (of files: 2)",
+        "  extended attributes, with ACLs, labels and capabilities (files that have some: 2)",
+        "  whole    photo7 (without its extended attributes: user.a)",
+        "  whole    photo8",
+    ] {
+        assert!(report.lines().any(|found| found == line), "{line}: {report}");
+    }
+    let said = run(["get", "--to", &room.name("again"), &image]).ok();
+    assert!(said.stderr.contains("without the extended attributes or ACLs of 2 of these"), "{}", said.stderr);
+}
+
+/// What `btrfs subvolume set-default` chose is shown, as a mount would; that there are others is
+/// told by the status, unless a subvolume was asked for.
+#[test]
+fn of_a_default_subvolume_it_is_told_that_there_are_others() {
+    let room = Room::new();
+    let mkfs = "/usr/sbin/mkfs.btrfs";
+    if !Path::new(mkfs).exists() && !crate::harness::require(mkfs) {
+        return;
+    }
+    let (image, at) = (room.device("image", 128 << 20), room.path("at"));
+    tool(mkfs, ["-q", &image]);
+    fs::create_dir(&at).unwrap();
+    let mounted = Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        assert!(std::env::var_os("CI").is_none(), "in CI file systems are mounted");
+        eprintln!("SKIPPED: a default subvolume takes the right to mount");
+        return;
+    }
+    {
+        let _mounted = Disk(&at);
+        for name in ["home", "other"] {
+            tool("btrfs", ["subvolume", "create", at.join(name).to_str().unwrap()]);
+            fs::write(at.join(name).join("file"), name).unwrap();
+        }
+        tool("btrfs", ["subvolume", "set-default", at.join("home").to_str().unwrap()]);
+    }
+    let out = |name: &str| room.name(name);
+    let said = run(["get", "--to", &out("default"), "--json", &image]);
+    let report = said.json();
+    let said = said.failed(1, "WTL-0200", &["default subvolume", "--subvolume 5 shows all"]);
+    assert_eq!(fs::read(room.path("default/file")).unwrap(), b"home", "{}", said.stderr);
+    assert!(!room.path("default/home").exists());
+    assert_eq!(report["loss"]["exit"]["code"], "WTL-0200", "{report:#}");
+    assert!(report["loss"]["file_systems"][0]["left_out"][0].as_str().unwrap().contains("default subvolume"));
+    // All of it, and the same one by its number: nothing is left out.
+    run(["get", "--to", &out("all"), "--subvolume", "5", &image]).ok();
+    assert_eq!(fs::read(room.path("all/other/file")).unwrap(), b"other");
+    let listed = run(["ls", "--subvolume", "5", "--json", &image]).ok();
+    assert!(listed.text().contains("other"));
+    run(["get", "--to", &out("asked"), "--subvolume", "256", &image]).ok();
+    assert_eq!(fs::read(room.path("asked/file")).unwrap(), b"home");
+    // A file that is named is all there is of it.
+    run(["get", "--to", &out("one"), "--path", "/file", &image]).ok();
 }

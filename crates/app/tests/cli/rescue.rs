@@ -4,6 +4,8 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 
+use serde_json::Value;
+
 use crate::harness::{Room, Said, Serve, fixtures, require, run, tool};
 use crate::nbd::Client;
 
@@ -60,6 +62,50 @@ fn an_array_without_superblocks_is_opened_in_an_overlay() {
     );
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
     opens(&room, &members);
+}
+
+/// A report says what is not known of the array, which slot has no member, and why the status is
+/// what it is.
+#[test]
+fn a_report_says_what_is_not_found_again() {
+    let room = Room::new();
+    let Some(members) = unpack(&room) else { return };
+    for member in &members {
+        fs::File::options().write(true).open(member).unwrap().write_all_at(&[0; 4096], 4096).unwrap();
+    }
+    // The drive of slot 3 is lost, and of that of slot 0 a part was not read.
+    let members = &members[1..];
+    crate::copied::lose(&members[0], std::slice::from_ref(&(9 << 20..(9 << 20) + 4096)));
+    let (dir, json, text) = (room.name("try"), room.name("report.json"), room.name("report.txt"));
+    let findings = with("rescue", members, &["--json"]).json()["findings"].clone();
+    let lacks_one = |finding: &Value| finding["members"].as_array().unwrap().iter().any(Value::is_null);
+    let pick = 1 + findings.as_array().unwrap().iter().position(lacks_one).unwrap();
+    let picked = pick.to_string();
+    let said =
+        with("rescue", members, &["--to-overlay", &dir, "--pick", &picked, "--report", &json, "--json"]).ok();
+    let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(said.json()["loss"], report);
+    let slots = said.json()["findings"][pick - 1]["members"].as_array().unwrap().clone();
+    let missing: Vec<_> = (0..slots.len()).filter(|&slot| slots[slot].is_null()).collect();
+    assert!(!missing.is_empty(), "{report:#}");
+    assert_eq!(report["array"]["missing_slots"], serde_json::json!(missing), "{report:#}");
+    assert_eq!((&report["array"]["written"], &report["command"]), (&pick.into(), &"rescue".into()));
+    assert_eq!((&report["exit"]["status"], &report["members"][0]["unread_bytes"]), (&0.into(), &4096.into()));
+    // Nothing is written without being told which; the report says so.
+    let dir = room.name("unsure");
+    with("rescue", members, &["--to-overlay", &dir, "--report", &text]).failed(1, "WTL-0166", &["--pick"]);
+    let report = fs::read_to_string(&text).unwrap();
+    for words in ["exit status 1 (WTL-0166)", "no superblocks were written", "a write-intent bitmap"] {
+        assert!(report.contains(words), "{words}: {report}");
+    }
+    // What is there is not written over.
+    with("rescue", members, &["--to-overlay", &dir, "--report", &text]).failed(
+        1,
+        "WTL-0105",
+        &["File exists"],
+    );
+    let said = with("rescue", members, &["--report", &room.name("none")]);
+    assert!(said.status == 2 && said.stderr.contains("--to-overlay"), "{}", said.stderr);
 }
 
 #[test]

@@ -20,6 +20,7 @@ const OPTIONS: [&str; 4] = ["noatime", "compress-force=zstd,commit=1", "compress
 pub fn judge(guest: &Guest) {
     let times: u64 = std::env::var("WATTLE_CUTS").map_or(1, |times| times.parse().expect("a number"));
     let (mut images, mut silent, mut refused, mut compared, mut wrong) = (0, 0, 0, 0, Vec::new());
+    let (mut told_of_log, mut told_and_differ) = (0, 0);
     for seed in 0..times {
         let scratch = tempfile::tempdir().expect("scratch space");
         let disks: Vec<PathBuf> = (0..=CUTS).map(|disk| scratch.path().join(format!("disk{disk}"))).collect();
@@ -36,21 +37,32 @@ pub fn judge(guest: &Guest) {
             let what = format!("seed {seed}, {options}, {name}");
             images += 1;
             refused += u32::from(facts["mounts"] == "no");
-            match taken_out(&disks[number], scratch.path()) {
-                Ok(here) => {
-                    silent += 1;
-                    compared += here.len();
-                    wrong.extend(difference(&here, facts).map(|differs| format!("{what}: {differs}")));
-                }
-                Err(said) if number == CUTS => wrong.push(format!("{what} was unmounted: {said}")),
-                Err(said) => {
-                    assert!(said.contains("WTL-0144") || said.contains("WTL-0143"), "{what}: {said}");
-                }
+            let Taken { here, report } = taken_out(&disks[number], scratch.path());
+            let differs = difference(&here, facts);
+            compared += here.len();
+            if report["exit"]["status"] == 0 {
+                silent += 1;
+                wrong.extend(differs.map(|differs| format!("{what}: {differs}")));
+                continue;
             }
+            // What is not as Linux shows it is told by the status, and the report names the log.
+            if number == CUTS {
+                wrong.push(format!("{what} was unmounted: {report:#}"));
+            }
+            told_and_differ += u32::from(differs.is_some());
+            let notes = report["file_systems"][0]["not_as_mounted"].to_string();
+            if report["exit"]["status"] != 1 || !notes.contains("its log is not applied") {
+                wrong.push(format!("{what}: the log is not named: {report:#}"));
+            }
+            told_of_log += 1;
         }
     }
-    eprintln!("{images} images, {silent} with status 0, {compared} lines, {refused} that Linux refuses");
+    eprintln!(
+        "{images} images, {compared} lines compared: {silent} with status 0, {told_of_log} with a log that is told, of which \
+         {told_and_differ} differ; {refused} that Linux refuses"
+    );
     assert!(wrong.is_empty(), "of {images} images, {silent} with status 0:\n{}", wrong.join("\n"));
+    assert!(times < 5 || told_of_log > 0, "no image has a log");
     assert!(silent >= times as u32 && compared > 20 * times as usize && refused == 0, "{compared} lines");
 }
 
@@ -67,15 +79,23 @@ fn difference(here: &BTreeSet<String>, facts: &Facts) -> Option<String> {
     (!differs.is_empty()).then(|| differs.join("; "))
 }
 
-/// Lines as the guest's for what came out with status 0; else what was said.
-fn taken_out(image: &Path, scratch: &Path) -> Result<BTreeSet<String>, String> {
-    let to = scratch.join("out");
+/// What came out: lines as the guest's; and the report.
+struct Taken {
+    here: BTreeSet<String>,
+    report: serde_json::Value,
+}
+
+fn taken_out(image: &Path, scratch: &Path) -> Taken {
+    let (to, report) = (scratch.join("out"), scratch.join("report.json"));
     let _ = std::fs::remove_dir_all(&to);
+    let _ = std::fs::remove_file(&report);
     let mut get = Command::new(env!("CARGO_BIN_EXE_wattle"));
-    let output = get.arg("get").arg(image).arg("--to").arg(&to).output().expect("wattle runs");
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
+    get.arg("get").arg(image).arg("--to").arg(&to).arg("--report").arg(&report);
+    let output = get.output().expect("wattle runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let report = std::fs::read(&report).unwrap_or_else(|error| panic!("no report: {error}: {said}"));
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("the report is JSON");
+    assert_eq!(report["exit"]["status"], output.status.code().expect("it ended by itself"), "{said}");
     let mut lines = BTreeSet::new();
     let mut open = vec![to.clone()];
     while let Some(directory) = open.pop() {
@@ -98,5 +118,5 @@ fn taken_out(image: &Path, scratch: &Path) -> Result<BTreeSet<String>, String> {
             }
         }
     }
-    Ok(lines)
+    Taken { here: lines, report }
 }

@@ -31,6 +31,7 @@ use tree::{ItemKey, TreeRoot};
 
 /// Types of items.
 const INODE_ITEM: u8 = 1;
+const XATTR_ITEM: u8 = 24;
 const DIR_ITEM: u8 = 84;
 const DIR_INDEX: u8 = 96;
 const EXTENT_DATA: u8 = 108;
@@ -38,6 +39,9 @@ const EXTENT_CSUM: u8 = 128;
 const ROOT_ITEM: u8 = 132;
 const ROOT_REF: u8 = 156;
 const CHUNK_ITEM: u8 = 228;
+
+/// Attributes that say how btrfs stores a file, and nothing of the file.
+const PROPERTIES: &[u8] = b"btrfs.";
 
 /// Trees and objects with fixed numbers.
 const CSUM_TREE: u64 = 7;
@@ -338,6 +342,24 @@ impl FileSystem for Btrfs {
             return Err(Error::NotAFile);
         }
         data::runs(self, file, 0..inode.metadata.size_bytes, each)
+    }
+
+    fn attributes(&self, node: FsNode) -> Result<Vec<Vec<u8>>, Error> {
+        let mut names = Vec::new();
+        if self.is_stub(node) {
+            return Ok(names);
+        }
+        let range = ItemKey::new(node.inode, XATTR_ITEM, 0)..=ItemKey::new(node.inode, XATTR_ITEM, u64::MAX);
+        tree::items(self, self.tree(node.tree)?, range, &mut |_, item| {
+            // An attribute is stored as an entry of a directory is, with a value and no target.
+            each_entry(item, &mut |_, name| {
+                if !name.starts_with(PROPERTIES) {
+                    names.push(name.to_vec());
+                }
+                Ok(())
+            })
+        })?;
+        Ok(names)
     }
 }
 

@@ -9,6 +9,7 @@
 //! log holds newer are taken from there, then fast commits are applied ([`fast`]), and nothing is
 //! written.
 
+mod attributes;
 mod blockmap;
 pub mod census;
 mod checksum;
@@ -248,6 +249,10 @@ impl FileSystem for Ext {
             return Ok(());
         }
         Self::runs(self, &inode, &(0..inode.metadata.size_bytes), each)
+    }
+
+    fn attributes(&self, node: FsNode) -> Result<Vec<Vec<u8>>, Error> {
+        attributes::names(self, &self.inode(node)?)
     }
 }
 

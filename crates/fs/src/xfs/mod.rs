@@ -7,6 +7,7 @@
 //! The log is not replayed: it holds changes of structures, not blocks. Whether it is empty is told
 //! ([`log`]).
 
+mod attributes;
 pub mod census;
 mod directory;
 mod fork;
@@ -186,5 +187,9 @@ impl FileSystem for Xfs {
             return Err(Error::Unsupported { what: "a file on the realtime device of XFS" });
         }
         Self::runs(self, &inode, &(0..inode.metadata.size_bytes), each)
+    }
+
+    fn attributes(&self, node: FsNode) -> Result<Vec<Vec<u8>>, Error> {
+        attributes::names(self, &Inode::read(self, node.inode)?)
     }
 }

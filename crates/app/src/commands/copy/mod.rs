@@ -4,15 +4,13 @@
 mod rescue;
 mod target;
 
-use std::path::Path;
-
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use wattle_control::members::{Claim, MemberAccess};
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
 use wattle_format::rescue_map::{RescueMap, Status};
-use wattle_rt::{Core, Device};
+use wattle_rt::{Core, Device, path_of_text, text_of_path};
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::CopyArgs;
@@ -109,8 +107,9 @@ async fn copy(
     let target = CopyTarget::open(args, core, source).await?;
     // A copy that goes on has a report of its own again.
     let map = MapFile::of(args);
-    let members_given = args.members.iter().map(Path::new);
-    let others: Vec<_> = members_given.chain([args.to.as_path(), map.path()]).collect();
+    let members_given: Vec<_> = args.members.iter().map(|name| path_of_text(name)).collect();
+    let others: Vec<_> =
+        members_given.iter().map(|path| &**path).chain([args.to.as_path(), map.path()]).collect();
     let report_to = args.report.as_ref().map(|path| LossFile::create(path, target.resumed, &others));
     let report_to = report_to.transpose()?;
     let progress = progress(source.size_bytes(), target.map.bytes(Status::Finished));
@@ -148,8 +147,8 @@ fn report(args: &CopyArgs, source: &Device, map: &RescueMap, missing: Vec<Area>,
     Report {
         schema_version: SCHEMA_VERSION,
         source: source.name().to_owned(),
-        to: args.to.display().to_string(),
-        map: MapFile::of(args).path().display().to_string(),
+        to: text_of_path(&args.to),
+        map: text_of_path(MapFile::of(args).path()),
         size_bytes: map.size_bytes(),
         copied_bytes,
         missing_bytes: map.size_bytes() - copied_bytes,

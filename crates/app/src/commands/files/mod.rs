@@ -155,6 +155,14 @@ impl Opened {
         ))
     }
 
+    /// The names of a file's extended attributes; that there may be some if they cannot be read.
+    fn attributes_of(&self, node: FsNode) -> Vec<String> {
+        match self.fs.attributes(node) {
+            Ok(names) => names.iter().map(|name| shown(name)).collect(),
+            Err(error) => vec![format!("(cannot be read: {error})")],
+        }
+    }
+
     /// What of the file system is not shown as it may be.
     fn loss(&self) -> FileSystemLoss {
         let report = FileSystemReport::of(&*self.fs);
@@ -248,6 +256,9 @@ struct Failure {
     /// What came out of it all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     partial: Option<PartialFile>,
+    /// Names of extended attributes that what came out of it does not have.
+    #[serde(skip)]
+    attributes: Vec<String>,
 }
 
 /// In JSON, a file that came out in part.
@@ -261,15 +272,22 @@ struct PartialFile {
 
 impl Failure {
     fn new(path: &[u8], reason: impl std::fmt::Display) -> Self {
-        Self { path: shown(path), path_hex: hex_unless_text(path), reason: reason.to_string(), partial: None }
+        Self {
+            path: shown(path),
+            path_hex: hex_unless_text(path),
+            reason: reason.to_string(),
+            partial: None,
+            attributes: Vec::new(),
+        }
     }
 
-    /// The same of a file that came out in part, under the name `path`.
-    fn in_part(self, path: &[u8], unreadable: &[Range<u64>]) -> Self {
+    /// The same of a file that came out in part, under the name `path`, without these extended
+    /// attributes.
+    fn in_part(self, path: &[u8], unreadable: &[Range<u64>], attributes: Vec<String>) -> Self {
         let part =
             |range: &Range<u64>| FilePart { offset_bytes: range.start, len_bytes: range.end - range.start };
         let unreadable = unreadable.iter().map(part).collect();
-        Self { partial: Some(PartialFile { path: shown(path), unreadable }), ..self }
+        Self { partial: Some(PartialFile { path: shown(path), unreadable }), attributes, ..self }
     }
 }
 
@@ -282,6 +300,9 @@ impl From<&Failure> for FileLoss {
             state: if part.is_some() { FileState::Partial } else { FileState::Missing },
             reason: Some(failure.reason.clone()),
             unreadable: part.map_or(Vec::new(), |part| part.unreadable.clone()),
+            cut_off: None,
+            // Of what did not come out as a whole more is missing than these.
+            attributes: failure.attributes.clone(),
         }
     }
 }

@@ -310,7 +310,7 @@ fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
 fn copy_report(member: &Member) -> Option<CopyReport> {
     let (map, unread) = (member.copy_map()?, member.unread());
     Some(CopyReport {
-        map: map.path().display().to_string(),
+        map: wattle_rt::text_of_path(map.path()),
         finished: map.is_finished(),
         size_bytes: member.device.size_bytes(),
         unread_bytes: unread.iter().map(|run| run.end - run.start).sum(),

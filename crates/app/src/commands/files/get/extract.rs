@@ -66,7 +66,7 @@ impl ExtractCounts {
 /// What became of everything.
 pub struct Extracted {
     pub counts: ExtractCounts,
-    /// What came out, if that is listed.
+    /// What came out, if that is listed or has extended attributes.
     pub whole: Vec<FileLoss>,
     pub failures: Vec<Failure>,
     /// Why nothing more could be written, if that ended it.
@@ -135,8 +135,10 @@ pub struct Extraction<'a> {
     there: WhatIsThere,
     /// Whether what can be read of damaged files comes out.
     partial: bool,
-    /// What came out, if that is to be listed.
-    whole: Option<Vec<FileLoss>>,
+    /// Whether all that came out is to be listed.
+    lists_whole: bool,
+    /// What came out, if that is to be listed, or has extended attributes, which did not.
+    whole: Vec<FileLoss>,
     /// Why nothing more can be written, once that is so.
     full: Option<Problem>,
     /// Whether owners can be given.
@@ -168,7 +170,8 @@ impl<'a> Extraction<'a> {
             checksums,
             there,
             partial,
-            whole: lists_whole.then(Vec::new),
+            lists_whole,
+            whole: Vec::new(),
             full: None,
             owner: rustix::process::geteuid().is_root(),
             counts: ExtractCounts::default(),
@@ -212,9 +215,7 @@ impl<'a> Extraction<'a> {
         let counts = ExtractCounts { not_extracted: self.failures.len() as u64, ..self.counts };
         match (summed, self.full) {
             (Err(problem), None) => Err(problem),
-            (_, full) => {
-                Ok(Extracted { counts, whole: self.whole.unwrap_or_default(), failures: self.failures, full })
-            }
+            (_, full) => Ok(Extracted { counts, whole: self.whole, failures: self.failures, full }),
         }
     }
 
@@ -274,15 +275,17 @@ impl<'a> Extraction<'a> {
         }
         match self.extract(place, name, node) {
             Ok(()) => {
-                let path = self.path_of(name);
-                if let Some(whole) = &mut self.whole {
-                    whole.push(FileLoss::whole(shown(&path), hex_unless_text(&path)));
+                let attributes = self.opened.attributes_of(node);
+                if self.lists_whole || !attributes.is_empty() {
+                    let path = self.path_of(name);
+                    self.whole.push(FileLoss::whole(shown(&path), hex_unless_text(&path), attributes));
                 }
             }
             Err(Stop::This(reason)) => self.failed(name, reason),
             Err(Stop::InPart(Damage { name: partial, unreadable, reason })) => {
                 let failure = Failure::new(&self.path_of(name), reason);
-                let failure = failure.in_part(&self.path_of(&partial), &unreadable);
+                let attributes = self.opened.attributes_of(node);
+                let failure = failure.in_part(&self.path_of(&partial), &unreadable, attributes);
                 self.note_failure("extracted in part", failure);
             }
             Err(Stop::All(problem)) => {

@@ -16,6 +16,7 @@ use serde::Serialize;
 use wattle_control::units::Units;
 use wattle_control::{Check, Code, Problem};
 use wattle_fs::{Error, FileKind, FsNode};
+use wattle_rt::{path_of_text, text_of_path};
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use super::place::{OutputDirectory, is_name};
@@ -136,7 +137,8 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
 
     let (overwrite, resume) = (args.overwrite, args.resume);
     let replace = overwrite || resume;
-    let mut others: Vec<_> = args.on.members.iter().map(Path::new).collect();
+    let given: Vec<_> = args.on.members.iter().map(|name| path_of_text(name)).collect();
+    let mut others: Vec<_> = given.iter().map(|path| &**path).collect();
     let sums = args.checksums.as_ref().map(Path::new);
     sums.map_or(Ok(()), |path| refuse_others(path, &others))?;
     let checksums = sums.map(|path| Checksums::create(path, replace)).transpose()?;
@@ -172,7 +174,7 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
             volume: opened.volume.clone(),
             file_system: FileSystemReport::of(&*opened.fs),
             path: shown(args.path.as_bytes()),
-            to: to.display().to_string(),
+            to: text_of_path(to),
             counts,
             not_extracted: failures,
             loss: loss.only_losses(),
@@ -180,7 +182,13 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
     } else {
         let differs =
             if opened.fs.not_as_mounted().is_empty() { "" } else { ", but not as a mount would show it" };
-        output::note(&format!("{counts} came out into {}{differs}", to.display()));
+        output::note(&printable(&format!("{counts} came out into {}{differs}", text_of_path(to))));
+        if loss.exit.status == 0 && loss.totals.with_attributes > 0 {
+            let files = loss.totals.with_attributes;
+            output::note(&format!(
+                "without the extended attributes or ACLs of {files} of these, which --report lists"
+            ));
+        }
         if loss.exit.status != 0 {
             output::note(&printable(&format!("in all: {}", loss.summary(units))));
         }
@@ -211,7 +219,7 @@ fn conclude(counts: ExtractCounts, to: &Path) -> Result<(), Problem> {
     }
     Err(Problem::new(
         Code::NotAllExtracted,
-        format!("{failures} did not come out into {}", to.display()),
+        format!("{failures} did not come out into {}", text_of_path(to)),
         format!("the lines above say which and why; {counts} did"),
         "what can be read of a damaged file comes out with --partial; --resume takes what is there already and is the same",
     ))
@@ -220,7 +228,7 @@ fn conclude(counts: ExtractCounts, to: &Path) -> Result<(), Problem> {
 fn out_of_room(counts: ExtractCounts, to: &Path, problem: &Problem) -> Problem {
     Problem::new(
         problem.code,
-        format!("{}: {}", to.display(), problem.what),
+        format!("{}: {}", text_of_path(to), problem.what),
         format!("{} did not come out, which the lines above name; {counts} did", counts.not_extracted),
         "make room there; then the same command with --resume goes on",
     )

@@ -1,0 +1,144 @@
+//! Names of extended attributes: in the inode, or in leaves of a tree that lies in the attributes'
+//! fork. Leaves lead to one another.
+
+use crate::bytes::{be16, be32, u8_at};
+use crate::error::Error;
+use crate::xfs::Xfs;
+use crate::xfs::fork::{self, Extent};
+use crate::xfs::inode::{Format, Inode};
+
+const LEAF_V4: u16 = 0xfbee;
+const LEAF_V5: u16 = 0x3bee;
+const NODE_V4: u16 = 0xfebe;
+const NODE_V5: u16 = 0x3ebe;
+const LEAF_HEADER_V4_BYTES: usize = 32;
+const LEAF_HEADER_V5_BYTES: usize = 80;
+const NODE_HEADER_V4_BYTES: usize = 16;
+const NODE_HEADER_V5_BYTES: usize = 64;
+const ENTRY_BYTES: usize = 8;
+
+/// The value is beside the name.
+const LOCAL: u8 = 0x01;
+const TRUSTED: u8 = 0x02;
+const SECURE: u8 = 0x04;
+/// The directory that a file is in, which is no attribute that programs see.
+const PARENT: u8 = 0x08;
+/// It was being made, and is not there.
+const INCOMPLETE: u8 = 0x80;
+
+/// Names of one file take at most that much: Linux lists 64 KiB of them.
+const NAMES_BYTES_MAX: usize = 1 << 20;
+
+/// The names of all, as Linux shows them.
+pub fn names(xfs: &Xfs, inode: &Inode) -> Result<Vec<Vec<u8>>, Error> {
+    let Some(fork) = inode.attribute_fork() else { return Ok(Vec::new()) };
+    let mut names = Vec::new();
+    let damaged = || inode.damaged("its extended attributes are none");
+    match fork.format {
+        Format::Device => return Ok(names),
+        Format::Local => short(fork.bytes, &mut names).ok_or_else(damaged)?,
+        Format::Extents | Format::Btree => {
+            let mut extents: Vec<Extent> = Vec::new();
+            fork::extents(xfs, inode, fork, &(0..u64::MAX), &mut |extent| {
+                extents.push(*extent);
+                Ok(())
+            })?;
+            if !extents.is_empty() {
+                leaves(xfs, inode, &extents, &mut names)?;
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn short(fork: &[u8], names: &mut Vec<Vec<u8>>) -> Option<()> {
+    let count = u8_at(fork, 2)?;
+    let mut at = 4;
+    for _ in 0..count {
+        let (name_len, value_len) = (usize::from(u8_at(fork, at)?), usize::from(u8_at(fork, at + 1)?));
+        add(u8_at(fork, at + 2)?, fork.get(at + 3..)?.get(..name_len)?, names);
+        at += 3 + name_len + value_len;
+    }
+    Some(())
+}
+
+/// Down to the first leaf, and from there to the last. Each has a block of its own.
+fn leaves(xfs: &Xfs, inode: &Inode, extents: &[Extent], names: &mut Vec<Vec<u8>>) -> Result<(), Error> {
+    let damaged = || inode.damaged("its extended attributes are none");
+    let mut block = 0;
+    for _ in 0..xfs.blocks_max() {
+        let bytes = read(xfs, extents, block).ok_or_else(damaged)??;
+        let header = match be16(&bytes, 8).ok_or_else(damaged)? {
+            NODE_V4 => Err(NODE_HEADER_V4_BYTES),
+            NODE_V5 => Err(NODE_HEADER_V5_BYTES),
+            LEAF_V4 => Ok(LEAF_HEADER_V4_BYTES),
+            LEAF_V5 => Ok(LEAF_HEADER_V5_BYTES),
+            _ => return Err(damaged()),
+        };
+        match header {
+            Err(node) => block = be32(&bytes, node + 4).ok_or_else(damaged)?,
+            Ok(header) => {
+                leaf(&bytes, header, names).ok_or_else(damaged)?;
+                // Leaves that lead to one another in a circle.
+                if names.iter().map(Vec::len).sum::<usize>() > NAMES_BYTES_MAX {
+                    return Err(damaged());
+                }
+                block = be32(&bytes, 0).ok_or_else(damaged)?;
+            }
+        }
+        if block == 0 {
+            return Ok(());
+        }
+    }
+    Err(damaged())
+}
+
+/// A block of the fork; `None` if there is none of that number.
+fn read(xfs: &Xfs, extents: &[Extent], block: u32) -> Option<Result<Vec<u8>, Error>> {
+    let block = u64::from(block);
+    let extent =
+        extents.iter().find(|extent| (extent.first..extent.first + extent.blocks).contains(&block))?;
+    let offset = xfs.superblock.offset_of(extent.start + (block - extent.first));
+    Some(offset.and_then(|offset| xfs.source.bytes(offset, xfs.superblock.block_bytes)))
+}
+
+/// `None` if it is not what it says.
+fn leaf(bytes: &[u8], header: usize, names: &mut Vec<Vec<u8>>) -> Option<()> {
+    let count = usize::from(be16(bytes, if header == LEAF_HEADER_V4_BYTES { 12 } else { 56 })?);
+    for ix in 0..count {
+        let entry = header + ix * ENTRY_BYTES;
+        let (at, flags) = (usize::from(be16(bytes, entry + 4)?), u8_at(bytes, entry + 6)?);
+        // Before a name are the lengths, and where the value is if it is elsewhere.
+        let len_at = at + if flags & LOCAL != 0 { 2 } else { 8 };
+        let name_len = usize::from(u8_at(bytes, len_at)?);
+        add(flags, bytes.get(len_at + 1..)?.get(..name_len)?, names);
+    }
+    Some(())
+}
+
+fn add(flags: u8, name: &[u8], names: &mut Vec<Vec<u8>>) {
+    if flags & (PARENT | INCOMPLETE) != 0 {
+        return;
+    }
+    names.push(match (flags & TRUSTED != 0, flags & SECURE != 0, name) {
+        (true, _, b"SGI_ACL_FILE") => b"system.posix_acl_access".to_vec(),
+        (true, _, b"SGI_ACL_DEFAULT") => b"system.posix_acl_default".to_vec(),
+        (true, ..) => [b"trusted.", name].concat(),
+        (_, true, _) => [b"security.", name].concat(),
+        _ => [b"user.", name].concat(),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_list_that_ends_too_soon_is_none() {
+        let mut names = Vec::new();
+        let list = [0, 0, 2, 0, 1, 1, 0, b'a', b'v', 1, 0, 0x04, b'b'];
+        assert_eq!(short(&list, &mut names), Some(()));
+        assert_eq!(names, [&b"user.a"[..], b"security.b"]);
+        assert_eq!(short(&list[..12], &mut names), None);
+    }
+}

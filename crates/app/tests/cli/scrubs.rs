@@ -39,7 +39,9 @@ fn image(room: &Room, kind: &str, mib: u64, files: u64, len: usize) -> String {
     fs::File::create(&image).unwrap().set_len(mib * MIB).unwrap();
     let tree = tree.to_str().unwrap();
     let done = match kind {
-        "ext4" => Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-d", tree, &image]).status(),
+        "ext4" => {
+            Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-b", "4096", "-d", tree, &image]).status()
+        }
         "btrfs" => Command::new("mkfs.btrfs").args(["-q", "-f", "--rootdir", tree, &image]).status(),
         _ => {
             let file = |number| format!("file-{number} ---644 0 0 {tree}/kept/file-{number}\n");

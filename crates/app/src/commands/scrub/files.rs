@@ -1,7 +1,7 @@
 //! Which files lie on the places that a scrub found.
 //!
-//! The members are looked at a second time, read-only and without locks, as `wattle ls` does beside
-//! a server: the array, partitions and logical volumes on it, and the file systems there. What a
+//! The members are looked at a second time, read-only and without locks, as `wattle scan` does
+//! beside a server: the array, partitions and logical volumes on it, and the file systems there. What a
 //! client has in its page cache is not on the members yet, so of files that are being written the
 //! answer may be old. Nothing here keeps a scrub's result from being told.
 
@@ -56,7 +56,7 @@ fn look(array: &ArrayReport, places: &[Range<u64>]) -> Result<Vec<String>, Probl
     let force = Force { checks: Vec::new() };
     let scan = members::look(&MemberAccess::local(), &names, &force)?;
     members::run(&Engine { cores: None, backend: BackendChoice::Auto }, 1, async |core| {
-        let mut stack = volumes::open(&core, scan, &force, Purpose::Read).await?;
+        let mut stack = volumes::open(&core, scan, &force, Purpose::Look).await?;
         let lines = of_stack(&core, &mut stack, array.uuid.as_deref(), places).await;
         // Nothing was written.
         let _ = stack.close(&core).await;

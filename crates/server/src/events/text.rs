@@ -23,13 +23,12 @@ pub fn scrub_end(scrub: &ScrubReport) -> String {
     }
     if let Some(record) = &scrub.record {
         if record.proven_sectors + record.rotted_sectors > 0 {
-            let rotted = record.proven_sectors + record.rotted_sectors;
-            unreadable.push_str(&format!(", {rotted} sectors rotted silently"));
+            let rotted = counted(record.proven_sectors + record.rotted_sectors);
+            unreadable.push_str(&format!(", {rotted} rotted silently"));
         }
         if record.unexplained_sectors > 0 {
-            let sectors = record.unexplained_sectors;
-            unreadable
-                .push_str(&format!(", {sectors} sectors are not as recorded although redundancy agrees"));
+            let sectors = counted(record.unexplained_sectors);
+            unreadable.push_str(&format!(", {sectors} not as recorded although redundancy agrees"));
         }
         if record.recorded {
             unreadable.push_str(", recorded");
@@ -44,6 +43,10 @@ pub fn scrub_end(scrub: &ScrubReport) -> String {
         (outcome, _) => format!("{outcome}{after}: {found}{unreadable} until then"),
     };
     format!("{what}: {end}")
+}
+
+fn counted(sectors: u64) -> String {
+    if sectors == 1 { "1 sector".to_owned() } else { format!("{sectors} sectors") }
 }
 
 /// How much does not agree.

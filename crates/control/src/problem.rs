@@ -471,6 +471,25 @@ codes! {
     RecordsWhole = 277, Usage, "this cannot be recorded",
         "A scrub that records goes over the whole array and takes for right what it finds, or what the last record proves. It cannot be \
          combined with a repair from another source: what such a repair writes is not what was there.";
+    ListenUnprotected = 220, Refused, "it would be open to the network",
+        "What listens beyond this machine is reached by every machine that a packet comes from. That takes TLS (--tls-cert, --tls-key) \
+         and a token (--token-file) or certificates of clients (--tls-client-ca). 127.0.0.1, ::1 and unix:PATH need neither. `--insecure` \
+         listens all the same: every machine that reaches the port reads what is there.";
+    BadListenAddress = 221, Usage, "not an address to listen at",
+        "It is `IP:PORT` (127.0.0.1:9110, [::1]:9110, 0.0.0.0:9110) or `unix:PATH`. Names are not looked up: what a name stands for can \
+         change, and with it to which networks this is open.";
+    TlsUnusable = 222, Failed, "a certificate or key cannot be used",
+        "Certificates and keys are PEM files. A certificate has to be valid today and to fit its key; the file of the key is not readable \
+         by others (chmod 600). The message says which of these does not hold. Nothing listens until it does.";
+    TokenUnusable = 223, Refused, "a token cannot be used",
+        "A token is one line of at least 16 visible characters in a regular file that only its owner can read (chmod 600): \
+         `head -c 24 /dev/urandom | base64 > FILE`. Requests carry it as `Authorization: Bearer TOKEN`.";
+    WebRequestFailed = 224, Failed, "a request to a web server failed",
+        "The address could not be reached, its certificate is not one that this machine trusts, or it did not answer in time. The message \
+         says which. An answer that says no (404, 500) is reported with its number.";
+    DriveNotAsked = 225, Failed, "a drive could not be asked about itself",
+        "What a drive says of its own health comes from smartctl (package smartmontools), which needs root, or CAP_SYS_RAWIO and the \
+         drive. Arrays do not depend on it: what is missing is the drive's own view.";
 }
 
 impl Code {

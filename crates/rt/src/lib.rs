@@ -50,7 +50,7 @@ pub use memory::hint::about_to_change;
 pub use model::DriveModel;
 pub use op::traffic::{Traffic, TrafficTotals};
 pub use op::{Bufs, Completion, Durability, Op, OpKey, Transfer, Unmap};
-pub use runtime::beside::beside;
+pub use runtime::beside::{beside, helper_thread};
 pub use runtime::{RuntimeConfig, run};
 pub use sim::{
     DriveConfig, DriveControl, DriveSnapshot, RunOutcome, SimEndpoint, SimWorld, WorldConfig, WriteRecord,

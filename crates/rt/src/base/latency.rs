@@ -54,6 +54,14 @@ impl Latencies {
         self.sum
     }
 
+    /// How many took less than a time. Exact for 2 to the power of 11 and more nanoseconds (and for
+    /// the steps between these); for other times, up to the last such time before it.
+    #[must_use]
+    pub fn count_below(&self, time: Duration) -> u64 {
+        let whole = (0..BUCKETS - 1).take_while(|bucket| end_of(*bucket) <= time).count();
+        self.buckets[..whole].iter().sum()
+    }
+
     /// The least time that at least so many of a million took at most, up to a fifth too long; zero
     /// if there were none.
     #[must_use]
@@ -114,6 +122,19 @@ mod tests {
             let found = latencies.percentile_ppm(ppm).as_nanos() as u64;
             prop_assert!(found >= right && found <= right + right / 4 + 1, "{found} for {right}");
         }
+    }
+
+    #[test]
+    fn those_below_a_power_of_two_are_counted_exactly() {
+        let mut latencies = Latencies::default();
+        let edge = Duration::from_nanos(1 << 16);
+        for nanos in [(1u64 << 16) - 1, 1 << 16, (1 << 16) + 1, 5, 1 << 40] {
+            latencies.record(Duration::from_nanos(nanos));
+        }
+        assert_eq!(latencies.count_below(edge), 2);
+        assert_eq!(latencies.count_below(edge * 2), 4);
+        assert_eq!(latencies.count_below(Duration::MAX), 4, "what took ages is below no bound");
+        assert_eq!(latencies.count_below(Duration::ZERO), 0);
     }
 
     #[test]

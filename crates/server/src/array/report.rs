@@ -14,7 +14,7 @@ use wattle_rt::{Latencies, LinkPath, PathState, TrafficTotals};
 
 use super::ServedFacts;
 use crate::protocol::report::{
-    ArrayReport, BitmapReport, CacheGrowthReport, CacheReport, Counters, Health, LatencyReport, MemberReport,
+    ArrayReport, BitmapReport, CacheGrowthReport, CacheReport, Counters, Health, LATENCY_BOUNDS, LatencyReport, MemberReport,
     PathReport, RangeReport, RecordStateReport, RecordedReport, RemoteReport, RemoteState, RequestsReport, SeatState,
     TrafficReport,
 };
@@ -277,6 +277,7 @@ fn latency(latencies: &Latencies) -> LatencyReport {
         p50_us: percentile(500_000),
         p99_us: percentile(990_000),
         p99_9_us: percentile(999_000),
+        below: LATENCY_BOUNDS.map(|bound| latencies.count_below(bound)),
     }
 }
 

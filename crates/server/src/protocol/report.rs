@@ -5,6 +5,7 @@
 //! out what it does not know, so what was added later has a default.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +61,12 @@ pub struct GroupReport {
     /// The arrays that it lies on, by UUID.
     #[serde(default)]
     pub arrays: Vec<String>,
+    /// All of its extents.
+    #[serde(default)]
+    pub size_bytes: u64,
+    /// The extents that new volumes can have; extents that are not to be allocated are none.
+    #[serde(default)]
+    pub free_bytes: u64,
 }
 
 /// What a name that is no array's stands for: the arrays that the group or volume lies on, or that
@@ -383,6 +390,25 @@ pub struct LatencyReport {
     pub p99_us: u64,
     /// 999 of a thousand did.
     pub p99_9_us: u64,
+    /// How many took less than each of [`LATENCY_BOUNDS`]; absent if there were none.
+    #[serde(skip_serializing_if = "is_all_zero")]
+    pub below: [u64; LATENCY_BOUNDS.len()],
+}
+
+/// The times that [`LatencyReport::below`] counts by: from 16 µs to 17 s, each four times the one
+/// before. They are powers of two of nanoseconds, for which the counts are exact.
+pub const LATENCY_BOUNDS: [Duration; 11] = {
+    let mut bounds = [Duration::ZERO; 11];
+    let mut at = 0;
+    while at < bounds.len() {
+        bounds[at] = Duration::from_nanos(1 << (14 + 2 * at));
+        at += 1;
+    }
+    bounds
+};
+
+fn is_all_zero(counts: &[u64]) -> bool {
+    counts.iter().all(|count| *count == 0)
 }
 
 /// Clients' requests.

@@ -9,13 +9,14 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use wattle_control::lvm::GroupScan;
+use wattle_control::lvm::allocate::free_extents;
 use wattle_control::members::MemberAccess;
 use wattle_control::undo::Recorder;
 use wattle_control::{Code, Problem, Stack};
 use wattle_engine::ArrayStatus;
 use wattle_engine::VolumeError;
 use wattle_engine::geometry::LevelKind;
-use wattle_engine::units::Sector;
+use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_export::fuse::Files;
 use wattle_rt::sync::{OneshotSender, Semaphore, oneshot};
 use wattle_rt::{Core, Latch};
@@ -352,10 +353,14 @@ fn groups_of(stack: &Stack) -> Vec<GroupReport> {
         let physical: Vec<_> = group.devices.iter().flatten().copied().collect();
         let arrays = stack.below(&physical).arrays.into_iter();
         let uuid = |array| stack.scan.arrays[array].assembly.array.set_uuid.to_string();
+        let extent_bytes = group.vg.extent_sectors.saturating_mul(SECTOR_BYTES);
+        let bytes = |extents: u64| extents.saturating_mul(extent_bytes);
         GroupReport {
             name: group.vg.name.clone(),
             uuid: group.vg.id.to_string(),
             arrays: arrays.map(uuid).collect(),
+            size_bytes: bytes(group.vg.pvs.iter().map(|pv| pv.pe_count).fold(0, u64::saturating_add)),
+            free_bytes: bytes(free_extents(&group.vg, &[])),
         }
     };
     stack.open_groups().map(group).collect()

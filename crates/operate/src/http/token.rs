@@ -1,0 +1,120 @@
+//! The secret that a request carries.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use subtle::ConstantTimeEq;
+use wattle_control::{Code, Problem};
+
+/// A shorter secret can be guessed.
+const LEN_MIN: usize = 16;
+
+/// A longer one is no token.
+const LEN_MAX: usize = 1024;
+
+/// A secret. It is compared in constant time and never shown.
+#[derive(Clone)]
+pub struct Token(Vec<u8>);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+impl Token {
+    /// The token of a file that only its owner can read.
+    ///
+    /// # Errors
+    /// The file cannot be read, others can read it, or it holds no token.
+    pub fn read(path: &Path) -> Result<Self, Problem> {
+        let shown = path.display();
+        let refused = |why: &str, next: String| {
+            Problem::new(Code::TokenUnusable, format!("the token file {shown} cannot be used"), why, next)
+        };
+        let unreadable = |error: std::io::Error| {
+            refused(&error.to_string(), "name a file that this user can read".to_owned())
+        };
+        // A pipe would be waited for.
+        let metadata = std::fs::metadata(path).map_err(unreadable)?;
+        if !metadata.is_file() {
+            return Err(refused("it is no regular file", "name a regular file".to_owned()));
+        }
+        let mut file = File::open(path).map_err(unreadable)?;
+        let mode = file.metadata().map_err(unreadable)?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            let why = format!("others than its owner can use it (mode {mode:04o})");
+            return Err(refused(
+                &why,
+                format!("chmod 600 {shown}, and make a new token if others could read it"),
+            ));
+        }
+        let mut text = Vec::new();
+        file.by_ref().take(LEN_MAX as u64 + 2).read_to_end(&mut text).map_err(unreadable)?;
+        let token = text.trim_ascii();
+        let make = || format!("make one: head -c 24 /dev/urandom | base64 > {shown}");
+        if token.len() > LEN_MAX || !token.iter().all(u8::is_ascii_graphic) {
+            return Err(refused("it is not one line of visible characters", make()));
+        }
+        if token.len() < LEN_MIN {
+            return Err(refused(&format!("it has fewer than {LEN_MIN} characters"), make()));
+        }
+        Ok(Self(token.to_vec()))
+    }
+
+    /// Whether it is this one; takes as long wherever the first difference is.
+    #[must_use]
+    pub fn is(&self, given: &[u8]) -> bool {
+        self.0.ct_eq(given).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn file(text: &[u8], mode: u32) -> (tempfile::TempDir, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn a_token_is_all_of_its_line() {
+        let (_dir, path) = file(b"0123456789abcdef\n", 0o600);
+        let token = Token::read(&path).unwrap();
+        assert!(token.is(b"0123456789abcdef"));
+        for wrong in
+            [&b"0123456789abcde"[..], b"0123456789abcdeg", b"0123456789abcdef0", b"0123456789abcdef\n", b""]
+        {
+            assert!(!token.is(wrong));
+        }
+        assert_eq!(format!("{token:?}"), "Token(…)");
+    }
+
+    #[test]
+    fn files_that_others_can_read_and_files_without_a_token_are_refused() {
+        for (text, mode) in [
+            (&b"0123456789abcdef"[..], 0o640),
+            (b"0123456789abcdef", 0o604),
+            (b"0123456789abcde", 0o600),
+            (b"", 0o600),
+            (b"01234567 89abcdef", 0o600),
+            (b"0123456789abcdef\n0123456789abcdef", 0o600),
+            (&[b'x'; LEN_MAX + 1], 0o600),
+        ] {
+            let (_dir, path) = file(text, mode);
+            assert_eq!(Token::read(&path).unwrap_err().code, Code::TokenUnusable);
+        }
+        let (_dir, path) = file(b"0123456789abcdef", 0o400);
+        assert!(Token::read(&path).is_ok());
+        assert_eq!(Token::read(Path::new("/dev/zero")).unwrap_err().code, Code::TokenUnusable);
+        assert_eq!(Token::read(Path::new("/nowhere")).unwrap_err().code, Code::TokenUnusable);
+    }
+}

@@ -25,7 +25,7 @@ use wattle_engine::{ArrayHandle, VolumeError};
 use wattle_engine::{ArrayStatus, ArrayTuning};
 use wattle_rt::{Core, Instant};
 
-use crate::events::{Events, ServerEvent};
+use crate::events::{EventFeed, Events, FeedArray, ServerEvent};
 use crate::history::History;
 use crate::log::ServerLog;
 use crate::protocol::report::{ArrayReport, ScrubReport, SpareReport, SpareState};
@@ -160,6 +160,16 @@ impl Served {
         core.spawn(watch_changes(core.clone(), served.handle.clone(), Rc::downgrade(&served)));
         core.spawn(watch_all(core.clone(), Rc::downgrade(&served)));
         served
+    }
+
+    /// Its events go to the server's feed from now on, and those that were.
+    pub fn feed_into(&self, feed: &Rc<EventFeed>) {
+        self.events.feed_into(feed, self.feed_array());
+    }
+
+    /// What events are told to be of.
+    pub fn feed_array(&self) -> FeedArray {
+        FeedArray { name: self.facts.name.clone(), uuid: self.facts.uuid.clone() }
     }
 
     /// Stops it, once no member is on its way in or out.

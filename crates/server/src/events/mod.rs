@@ -1,15 +1,18 @@
 //! What happened to an array since the server started: the events of [`wattle_control::events`],
 //! and what checks and repairs found. Log, `status` and `why` render them.
 
+mod feed;
 mod text;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::rc::Rc;
 
 use wattle_control::{Problem, events as array};
 
 use crate::protocol::report::{EventReport, ScrubReport};
+pub use feed::{EventFeed, FeedArray, FeedPosition};
 pub use text::{scrub_end, sectors};
 
 /// Events that are kept.
@@ -47,28 +50,40 @@ pub struct Timed {
 
 /// The last events, the oldest first.
 #[derive(Debug, Default)]
-pub struct Events(RefCell<VecDeque<Timed>>);
+pub struct Events {
+    kept: RefCell<VecDeque<Timed>>,
+    feed: RefCell<Option<(Rc<EventFeed>, FeedArray)>>,
+}
 
 impl Events {
     /// Adds one.
     pub fn add(&self, time: String, event: ServerEvent) {
-        let mut events = self.0.borrow_mut();
+        if let Some((feed, array)) = &*self.feed.borrow() {
+            feed.add(array, &time, &event);
+        }
+        let mut events = self.kept.borrow_mut();
         if events.len() == KEPT {
             events.pop_front();
         }
         events.push_back(Timed { time, event });
     }
 
+    /// What happened until now, and what happens from now on, goes to the server's feed too.
+    pub fn feed_into(&self, feed: &Rc<EventFeed>, array: FeedArray) {
+        self.kept.borrow().iter().for_each(|timed| feed.add(&array, &timed.time, &timed.event));
+        self.feed.replace(Some((feed.clone(), array)));
+    }
+
     /// All that are kept, the last first, as `status` shows them.
     pub fn last_first(&self) -> Vec<EventReport> {
         let report = |timed: &Timed| EventReport { time: timed.time.clone(), what: timed.event.to_string() };
-        self.0.borrow().iter().rev().map(report).collect()
+        self.kept.borrow().iter().rev().map(report).collect()
     }
 
     /// The last failure of the member of this name.
     pub fn last_failure(&self, name: &str) -> Option<Timed> {
         let of_it = |timed: &&Timed| matches!(&timed.event, ServerEvent::Array(array::ArrayEvent::Failed { member, .. }) if member.name == name);
-        self.0.borrow().iter().rev().find(of_it).cloned()
+        self.kept.borrow().iter().rev().find(of_it).cloned()
     }
 }
 

@@ -14,6 +14,7 @@
 
 pub mod change;
 mod error;
+pub mod events;
 mod map;
 pub mod report;
 mod undo;
@@ -26,6 +27,7 @@ use wattle_control::{Check, Code, Forced, Problem};
 
 pub use change::{ChangeReport, Order};
 pub use error::ErrorReport;
+use events::EventsReport;
 pub use map::MapOrder;
 use report::ServerReport;
 pub use undo::SavingOrder;
@@ -164,6 +166,17 @@ pub enum ServerRequest {
         /// The array's name or UUID.
         array: String,
     },
+    /// What happened after an event, as soon as something did.
+    Events {
+        /// The run of the server that the number is of; the answer to another one comes at once.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        epoch: Option<String>,
+        /// The number of the last event that is known.
+        after: u64,
+        /// How long to wait for one, at most a minute.
+        #[serde(default)]
+        wait_secs: u64,
+    },
 }
 
 /// What a repair takes for right where parity or copies do not agree.
@@ -191,6 +204,8 @@ pub enum Response {
     Status(ServerReport),
     /// To [`ServerRequest::Why`].
     Why(WhyReport),
+    /// To [`ServerRequest::Events`].
+    Events(EventsReport),
     /// To [`ServerRequest::Lvm`].
     Changed {
         /// What was done.
@@ -289,6 +304,10 @@ mod tests {
             map: None,
         };
         assert_eq!(decode::<ServerRequest>(add).unwrap(), add_expected);
+        let events = ServerRequest::Events { epoch: None, after: 3, wait_secs: 30 };
+        let line = "{\"schema_version\":1,\"command\":\"events\",\"after\":3,\"wait_secs\":30}\n";
+        assert_eq!(String::from_utf8(encode(&events)).unwrap(), line);
+        assert_eq!(decode::<ServerRequest>(line.as_bytes()).unwrap(), events);
         let done = Response::Done { message: "x".to_owned(), undo_log: None };
         assert_eq!(encode(&done), b"{\"schema_version\":1,\"result\":\"done\",\"message\":\"x\"}\n");
     }

@@ -22,11 +22,13 @@ use wattle_rt::sync::{OneshotSender, Semaphore, oneshot};
 use wattle_rt::{Core, Latch};
 
 use crate::array::{Served, ServedFacts};
+use crate::events::{EventFeed, FeedPosition};
 use crate::exports::{ExportPlace, Offered};
 use crate::protocol::report::{GroupReport, ServerReport, VolumeReport, below};
 use crate::protocol::{MapOrder, Response, SavingOrder, ServerRequest};
 use crate::saving::ServerSaving;
 use crate::socket::listen::error_response;
+use crate::time::rfc3339;
 
 /// Everything that the process serves.
 pub struct Serving {
@@ -52,6 +54,8 @@ pub struct Serving {
     /// Commands that wait for the process to have given everything back.
     waiting_for_end: RefCell<Vec<OneshotSender<Result<(), Problem>>>>,
     ending: Cell<bool>,
+    /// What happens, for clients that follow it.
+    feed: Rc<EventFeed>,
     /// Where volumes are offered.
     places: RefCell<Vec<ExportPlace>>,
     /// The last array is to be stopped.
@@ -69,7 +73,12 @@ impl Serving {
         stack: Option<Stack>,
         saving: ServerSaving,
     ) -> Self {
+        let now = core.wall_clock();
+        let epoch = format!("{}.{:06}-{}", now.secs, now.micros, std::process::id());
+        let feed = Rc::new(EventFeed::new(&server, epoch));
+        arrays.iter().for_each(|served| served.feed_into(&feed));
         Self {
+            feed,
             layered: stack.is_some(),
             groups: RefCell::new(stack.iter().flat_map(groups_of).collect()),
             changing: Semaphore::new(1),
@@ -138,6 +147,10 @@ impl Serving {
     async fn answer_or_problem(&self, request: ServerRequest) -> Result<Response, Problem> {
         let message = match request {
             ServerRequest::Status => return Ok(Response::Status(self.status().await)),
+            ServerRequest::Events { epoch, after, wait_secs } => {
+                let position = FeedPosition { epoch, after };
+                return Ok(Response::Events(self.feed.follow(&self.core, &position, wait_secs).await?));
+            }
             ServerRequest::Lvm { order } => {
                 return Ok(Response::Changed { change: self.obey(&order).await? });
             }
@@ -267,6 +280,8 @@ impl Serving {
         if others_go_on {
             let stopped = served.stop().await;
             self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, &served));
+            let time = rfc3339(self.core.wall_clock().secs).unwrap_or_default();
+            self.feed.stopped(&served.feed_array(), &time);
             stopped.map_err(|error| stop_problem(&served.facts.name, error))?;
         } else {
             let (sender, ended) = oneshot();
@@ -305,6 +320,7 @@ impl Serving {
     /// An array could not be recorded clean.
     pub async fn end(&self) -> Result<(), Problem> {
         self.ending.set(true);
+        self.feed.end();
         // A change that is being written down is finished first.
         let _turn = self.changing.acquire(1).await;
         let arrays = std::mem::take(&mut *self.arrays.borrow_mut());

@@ -9,6 +9,8 @@ use wattle_control::{Code, Problem};
 
 use super::RuntimeDir;
 use super::trust::is_trusted;
+use crate::events::FeedPosition;
+use crate::protocol::events::EventsReport;
 use crate::protocol::report::{ArrayReport, ServerReport, VolumeReport, below};
 use crate::protocol::why::WhyReport;
 use crate::protocol::{ChangeReport, LINE_BYTES_MAX, Response, ServerRequest, decode, encode};
@@ -257,6 +259,26 @@ pub fn status(socket: &Path) -> Result<Option<ServerReport>, Problem> {
         Ok(None) => Ok(None),
         Err(_) if has_ended(socket) => Ok(None),
         Err(problem) => Err(problem),
+    }
+}
+
+/// What happened in a server after an event, as soon as something did; `None` if no server listens
+/// there.
+///
+/// # Errors
+/// It does not answer properly, or ended while it was waited for.
+pub fn events(
+    socket: &Path,
+    position: &FeedPosition,
+    wait: Duration,
+) -> Result<Option<EventsReport>, Problem> {
+    let FeedPosition { epoch, after } = position.clone();
+    let request = ServerRequest::Events { epoch, after, wait_secs: wait.as_secs() };
+    match exchange(socket, &request, Some(wait + STATUS_TIME_MAX))? {
+        Some(Response::Events(report)) => Ok(Some(report)),
+        Some(Response::Error(report)) => Err(report.into()),
+        Some(_) => Err(silent(socket, "it answered something else than was asked")),
+        None => Ok(None),
     }
 }
 

@@ -487,6 +487,24 @@ codes! {
     WebRequestFailed = 224, Failed, "a request to a web server failed",
         "The address could not be reached, its certificate is not one that this machine trusts, or it did not answer in time. The message \
          says which. An answer that says no (404, 500) is reported with its number.";
+
+    AlertSettings = 235, Usage, "the settings of alerts are not understood",
+        "The message names the file and the line. docs/alerts.md has every key; keys that are not known are refused, because a channel \
+         that is misspelt would tell nothing. `wattle alerts test` reads the same file and sends through every channel.";
+    AlertToken = 236, Failed, "the token of a channel cannot be used",
+        "A channel names a file with its token or secret address. The file has to be a regular file that its owner alone can read \
+         (chmod 600) and hold one line.";
+    AlertNotDelivered = 237, Failed, "an alert did not arrive",
+        "The receiver could not be reached, refused it, or did not answer in time; the message says which. What a channel is owed is \
+         kept and tried again by `wattle alerts watch`. `wattle alerts list` shows what every channel is owed and why.";
+    AlertJournal = 238, Failed, "what is kept of alerts cannot be read or written",
+        "Alerts, and what every channel is owed, are kept in the state directory, so that a restart loses none. While that cannot be \
+         written alerts are sent all the same, and a restart in the meantime may send some again.";
+    NoSuchAlert = 239, Usage, "no alert of that number",
+        "Alerts are named by their number, which every message has and `wattle alerts list` shows. What is over needs no acknowledgement.";
+    NoAlertChannel = 240, Usage, "no channel is configured",
+        "Alerts go nowhere: there is no channel in alerts.toml, and no MAILADDR or PROGRAM in mdadm.conf. docs/alerts.md shows how to add \
+         one in three lines.";
     DriveNotAsked = 225, Failed, "a drive could not be asked about itself",
         "What a drive says of its own health comes from smartctl (package smartmontools), which needs root, or CAP_SYS_RAWIO and the \
          drive. Arrays do not depend on it: what is missing is the drive's own view.";

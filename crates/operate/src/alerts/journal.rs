@@ -1,0 +1,270 @@
+//! What is kept of alerts, durably: one file of JSON in the state directory, replaced as a whole.
+//!
+//! Every change is made under a lock to what the file holds by then, so that the process that
+//! watches and a command that acknowledges do not undo each other. One process watches at a time:
+//! it holds another lock for as long as it runs.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wattle_control::{Code, Problem};
+
+use super::beside::wall_secs;
+use super::state::{AlertsState, SCHEMA_VERSION};
+
+/// Far more than is kept of as many alerts as may be.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The file.
+const FILE: &str = "alerts.json";
+
+/// What is kept of alerts.
+#[derive(Debug)]
+pub struct Journal {
+    dir: PathBuf,
+    /// What could not be written the last time.
+    unsaved: Mutex<Option<AlertsState>>,
+}
+
+/// Held by the process that watches.
+#[derive(Debug)]
+pub struct WatchLock(#[allow(dead_code, reason = "the lock is held as long as the file is open")] File);
+
+/// What came of a change.
+#[derive(Debug)]
+pub struct Updated<T> {
+    /// What the change gave.
+    pub value: T,
+    /// Why it is not durable.
+    pub unsaved: Option<Problem>,
+}
+
+impl Journal {
+    /// In this directory, which is made if need be.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn open(dir: &Path) -> Result<Self, Problem> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|error| problem(dir, &error.to_string()))?;
+        Ok(Self { dir: dir.to_owned(), unsaved: Mutex::default() })
+    }
+
+    /// In this directory, if there is one: to look only.
+    #[must_use]
+    pub fn at(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), unsaved: Mutex::default() }
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(FILE)
+    }
+
+    /// Takes the lock of the process that watches; `None` if another one has it.
+    ///
+    /// # Errors
+    /// The file cannot be made or locked.
+    pub fn lock_watch(&self) -> Result<Option<WatchLock>, Problem> {
+        let file = self.lock_file("alerts.watch.lock")?;
+        match file.try_lock() {
+            Ok(()) => {
+                // For people: the lock is what counts.
+                let _ = file.set_len(0);
+                let _ = (&file).write_all(format!("{}\n", std::process::id()).as_bytes());
+                Ok(Some(WatchLock(file)))
+            }
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(problem(&self.dir, &error.to_string())),
+        }
+    }
+
+    /// Whether a process watches.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        let file = File::open(self.dir.join("alerts.watch.lock"));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    fn lock_file(&self, name: &str) -> Result<File, Problem> {
+        let path = self.dir.join(name);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.open(&path).map_err(|error| problem(&path, &error.to_string()))
+    }
+
+    /// What is kept.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is a later version's.
+    pub fn read(&self) -> Result<AlertsState, Problem> {
+        if let Some(state) = &*self.unsaved() {
+            return Ok(state.clone());
+        }
+        self.load().map(|(state, _)| state)
+    }
+
+    /// Changes what is kept. A change that cannot be written is kept in memory, and written with
+    /// the next one.
+    ///
+    /// # Errors
+    /// What is kept cannot be read, or is a later version's.
+    pub fn update<T>(&self, change: impl FnOnce(&mut AlertsState) -> T) -> Result<Updated<T>, Problem> {
+        let mut unsaved = self.unsaved();
+        let lock = self.lock_file("alerts.lock");
+        let locked =
+            lock.and_then(|file| file.lock().map(|()| file).map_err(|e| problem(&self.dir, &e.to_string())));
+        let (before, untouched) = match unsaved.take() {
+            Some(state) => (state, false),
+            None => self.load()?,
+        };
+        let mut state = before.clone();
+        if state.origin.is_empty() {
+            state.origin = format!("{:x}-{:x}", wall_secs(), std::process::id());
+        }
+        let value = change(&mut state);
+        if untouched && state == before {
+            return Ok(Updated { value, unsaved: None });
+        }
+        let written = locked.and_then(|_lock| self.write(&state));
+        let problem = written.err();
+        if problem.is_some() {
+            *unsaved = Some(state);
+        }
+        Ok(Updated { value, unsaved: problem })
+    }
+
+    fn unsaved(&self) -> MutexGuard<'_, Option<AlertsState>> {
+        self.unsaved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the file holds, and whether that is what was written. A file that is damaged is put
+    /// aside.
+    fn load(&self) -> Result<(AlertsState, bool), Problem> {
+        let path = self.path();
+        let mut text = Vec::new();
+        match File::open(&path) {
+            Ok(file) => file.take(FILE_BYTES_MAX).read_to_end(&mut text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok((AlertsState::default(), false));
+            }
+            Err(error) => Err(error),
+        }
+        .map_err(|error| problem(&path, &error.to_string()))?;
+        match serde_json::from_slice::<AlertsState>(&text) {
+            Ok(state) if state.schema_version > SCHEMA_VERSION => {
+                let why =
+                    format!("it has schema_version {}, and this is {SCHEMA_VERSION}", state.schema_version);
+                Err(problem(&path, &why))
+            }
+            Ok(state) => Ok((state, true)),
+            Err(error) => {
+                let aside = path.with_extension("json.damaged");
+                fs::rename(&path, &aside).map_err(|_| problem(&path, &error.to_string()))?;
+                Ok((AlertsState::default(), false))
+            }
+        }
+    }
+
+    fn write(&self, state: &AlertsState) -> Result<(), Problem> {
+        let text = serde_json::to_vec_pretty(state).expect("keys are strings");
+        let (path, new) = (self.path(), self.dir.join("alerts.json.new"));
+        let replace = || {
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            File::open(&self.dir)?.sync_all()
+        };
+        replace().map_err(|error: io::Error| problem(&path, &error.to_string()))
+    }
+}
+
+fn problem(path: &Path, why: &str) -> Problem {
+    Problem::new(
+        Code::AlertJournal,
+        format!("{}: what is kept of alerts cannot be used", path.display()),
+        why,
+        "make room, mend the directory, or name another one: --state-dir DIR, or WATTLE_STATE_DIR",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_survives_with_what_a_newer_version_added() {
+        let temp = tempfile::tempdir().unwrap();
+        let journal = Journal::open(&temp.path().join("not/there")).unwrap();
+        assert!(journal.update(AlertsState::number).unwrap().unsaved.is_none());
+        let mut text: Value = serde_json::from_slice(&fs::read(journal.path()).unwrap()).unwrap();
+        text["later"] = Value::from(7);
+        fs::write(journal.path(), text.to_string()).unwrap();
+        let journal = Journal::open(journal.path().parent().unwrap()).unwrap();
+        assert_eq!(journal.update(AlertsState::number).unwrap().value, 2);
+        let kept = journal.read().unwrap();
+        assert_eq!((kept.next_id, kept.extra["later"].clone()), (3, Value::from(7)));
+        let mode = fs::metadata(journal.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn changes_of_two_do_not_undo_each_other() {
+        let temp = tempfile::tempdir().unwrap();
+        let (one, other) = (Journal::open(temp.path()).unwrap(), Journal::open(temp.path()).unwrap());
+        for _ in 0..5 {
+            one.update(AlertsState::number).unwrap();
+            other.update(AlertsState::number).unwrap();
+        }
+        assert_eq!(one.read().unwrap().next_id, 11);
+    }
+
+    #[test]
+    fn one_process_watches() {
+        let temp = tempfile::tempdir().unwrap();
+        let (one, other) = (Journal::open(temp.path()).unwrap(), Journal::open(temp.path()).unwrap());
+        assert!(!one.is_watched());
+        let lock = one.lock_watch().unwrap();
+        assert!(lock.is_some() && other.lock_watch().unwrap().is_none() && other.is_watched());
+        drop(lock);
+        assert!(other.lock_watch().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_damaged_file_is_put_aside_and_a_later_version_left_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let journal = Journal::open(temp.path()).unwrap();
+        fs::write(journal.path(), "{\"schema").unwrap();
+        assert_eq!(journal.read().unwrap(), AlertsState::default());
+        assert!(temp.path().join("alerts.json.damaged").exists());
+        fs::write(journal.path(), "{\"schema_version\":99,\"next_id\":1}").unwrap();
+        assert_eq!(journal.update(AlertsState::number).unwrap_err().code, Code::AlertJournal);
+        assert!(fs::read_to_string(journal.path()).unwrap().contains("99"));
+    }
+
+    /// A full disk costs the durability, not the alert.
+    #[test]
+    fn what_cannot_be_written_is_kept_until_it_can() {
+        let temp = tempfile::tempdir().unwrap();
+        let journal = Journal::open(temp.path()).unwrap();
+        journal.update(AlertsState::number).unwrap();
+        // A directory in the way of the new file.
+        let blocked = temp.path().join("alerts.json.new");
+        fs::create_dir(&blocked).unwrap();
+        assert_eq!(journal.update(AlertsState::number).unwrap().unsaved.unwrap().code, Code::AlertJournal);
+        assert_eq!(journal.read().unwrap().next_id, 3);
+        fs::remove_dir(&blocked).unwrap();
+        assert!(journal.update(AlertsState::number).unwrap().unsaved.is_none());
+        assert_eq!(Journal::open(temp.path()).unwrap().read().unwrap().next_id, 4);
+    }
+}

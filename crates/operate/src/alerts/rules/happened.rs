@@ -1,0 +1,82 @@
+//! What happened to an array and does not last, and what is remembered of it for the next look.
+
+use wattle_server::protocol::events::{FeedEvent, FeedKind};
+use wattle_server::protocol::report::{JobStatus, SeatState};
+
+use super::conditions::{Seen, name_of};
+use super::{merge::once, words};
+use crate::alerts::kind::AlertKind;
+use crate::alerts::state::{AlertText, AlertsState, ArrayMemory, Notification};
+
+/// How far background work is told: in fifths, as mdadm does.
+const PARTS: u64 = 5;
+
+/// What happened since the last look. At the first look at a server nothing is news.
+pub fn of_array(state: &mut AlertsState, seen: &Seen<'_>, secs: u64) -> Vec<Notification> {
+    let mut told = Vec::new();
+    let mut tell = |kind: AlertKind, event: Option<&FeedEvent>, text: AlertText| {
+        let member = event.and_then(|event| event.member.as_deref());
+        let told_of = once(state, kind, seen.server, Some(seen.id), member, text, secs);
+        told.push(Notification { slot: event.and_then(|event| event.slot), ..told_of });
+    };
+    let news = seen.events.iter().filter(|_| !seen.look.is_first);
+    for event in news {
+        let action = event.action.as_deref().unwrap_or("background work");
+        match event.kind {
+            FeedKind::Failed if event.replacement => {
+                let member = event.member.as_deref().unwrap_or_default();
+                let text = words::failed_replacement(seen.array, member, &event.text);
+                tell(AlertKind::FailSpare, Some(event), text);
+            }
+            FeedKind::InSync => tell(AlertKind::SpareActive, Some(event), words::active(seen.array, event)),
+            FeedKind::JobStarted => {
+                tell(AlertKind::RebuildStarted, None, words::job_started(seen.array, action));
+            }
+            FeedKind::JobEnded => {
+                tell(AlertKind::RebuildFinished, None, words::job_ended(seen.array, &event.text));
+            }
+            FeedKind::Scrubbed => {
+                tell(AlertKind::RebuildFinished, None, words::job_ended(seen.array, &event.text));
+                tell(AlertKind::ScrubFinished, None, words::job_ended(seen.array, &event.text));
+            }
+            _ => {}
+        }
+    }
+    if let (Some(sync), Some((before, part))) = (&seen.array.sync, &seen.memory.job)
+        && sync.action == *before
+        && fifths(sync) > *part
+    {
+        let percent = fifths(sync) * 100 / PARTS;
+        let text = words::job_at(seen.array, sync, percent);
+        let event = format!("Rebuild{percent}");
+        let kind = AlertKind::RebuildNN;
+        told.push(Notification { event, ..once(state, kind, seen.server, Some(seen.id), None, text, secs) });
+    }
+    told
+}
+
+/// How many fifths of it are done; the last one ends with it.
+fn fifths(sync: &JobStatus) -> u64 {
+    let done = u128::from(sync.done_bytes) * u128::from(PARTS);
+    let fifths = done.checked_div(u128::from(sync.total_bytes)).unwrap_or(0);
+    u64::try_from(fifths).unwrap_or(0).min(PARTS - 1)
+}
+
+/// What is known of the array after this look.
+pub fn remember(before: &ArrayMemory, seen: &Seen<'_>) -> ArrayMemory {
+    let array = seen.array;
+    let filling = array.members.iter().filter(|member| member.state == SeatState::Rebuilding);
+    let bad = array.members.iter().filter(|member| member.bad_bytes > 0);
+    ArrayMemory {
+        filling: filling.map(|member| member.slot).collect(),
+        spares: array.spares.iter().map(|spare| spare.member.clone()).collect(),
+        job: array.sync.as_ref().map(|sync| (sync.action.clone(), fifths(sync))),
+        bad_bytes: bad.map(|member| (name_of(member), member.bad_bytes)).collect(),
+        scrub: super::conditions::last_done(array).map_or(before.scrub, |run| run.run),
+        began_degraded: match seen.look.has_started {
+            true => array.degraded > 0,
+            false => before.began_degraded,
+        },
+        ..before.clone()
+    }
+}

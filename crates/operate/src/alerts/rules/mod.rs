@@ -1,0 +1,232 @@
+//! From what a server tells to what has to be told: pure functions of the state that is kept, what
+//! a server reported, and the time.
+//!
+//! A state that lasts is found in the report, whatever events were missed; events say why, and tell
+//! what was over before anything looked. An alert is raised when its condition holds for the first
+//! time, told again when it gets worse, and over when the condition does not hold any more.
+
+mod conditions;
+mod happened;
+mod merge;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wattle_server::protocol::events::FeedEvent;
+use wattle_server::protocol::report::{ArrayReport, ServerReport};
+
+use super::kind::{AlertKind, Severity};
+use super::state::{AlertArray, AlertKey, AlertsState, ArrayMemory, Notification, ServerMemory};
+pub use conditions::{last_done, left};
+use merge::{Condition, Scope, merge, once};
+pub use merge::{repeat, test_message};
+
+/// What an operator decides.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AlertRules {
+    /// An alert is told again after this time; never, if there is none.
+    pub repeat_secs: Option<u64>,
+    /// A check is overdue after this time.
+    pub scrub_overdue_secs: Option<u64>,
+    /// A file system is nearly full from here on.
+    pub volume_full_percent: Option<u8>,
+    /// Spares that arrays are to have, by UUID.
+    pub spares: BTreeMap<String, u64>,
+}
+
+/// How full a file system on a volume is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fullness {
+    /// The volume.
+    pub volume: String,
+    /// Used, of a hundred.
+    pub percent: u8,
+    /// What is free.
+    pub free_bytes: u64,
+}
+
+/// What a drive says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriveFault {
+    /// The member, as its server names it.
+    pub member: String,
+    /// What it says.
+    pub what: String,
+}
+
+/// What was seen of a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Look<'a> {
+    /// What it is and does.
+    pub report: &'a ServerReport,
+    /// What happened since the last look.
+    pub events: &'a [FeedEvent],
+    /// The server was not seen before: what happened before is no news.
+    pub is_first: bool,
+    /// The server started since the last look.
+    pub has_started: bool,
+    /// Files that lie where something does not agree, by array; of the last check.
+    pub files: &'a BTreeMap<String, Vec<String>>,
+    /// Arrays of which files are still being named: what was found is told with them.
+    pub naming: &'a BTreeSet<String>,
+    /// How full file systems are, if that was looked at.
+    pub fullness: Option<&'a [Fullness]>,
+    /// What drives say, if they were asked.
+    pub drives: Option<&'a [DriveFault]>,
+}
+
+/// What has to be told after a look at a server.
+pub fn look(state: &mut AlertsState, rules: &AlertRules, look: &Look<'_>, secs: u64) -> Vec<Notification> {
+    let mut told = moved_spares(state, look, secs);
+    for array in &look.report.arrays {
+        told.extend(of_array(state, rules, look, array, secs));
+    }
+    let server = &look.report.server;
+    if let Some(fullness) = look.fullness {
+        let conditions = fullness.iter().filter_map(|full| conditions::volume_full(server, rules, full));
+        let scope = Scope::Server { server, kind: AlertKind::VolumeFull };
+        told.extend(merge(state, &scope, conditions.collect(), false, secs));
+    }
+    if let Some(drives) = look.drives {
+        let conditions = drives.iter().map(|drive| conditions::smart_failing(server, drive));
+        let scope = Scope::Server { server, kind: AlertKind::SmartFailing };
+        told.extend(merge(state, &scope, conditions.collect(), false, secs));
+    }
+    told
+}
+
+fn of_array(
+    state: &mut AlertsState,
+    rules: &AlertRules,
+    look: &Look<'_>,
+    array: &ArrayReport,
+    secs: u64,
+) -> Vec<Notification> {
+    let id = AlertArray { name: array.name.clone(), uuid: array.uuid.clone() };
+    let server = look.report.server.clone();
+    let known = state.arrays.get(id.id()).cloned();
+    let memory =
+        known.clone().unwrap_or_else(|| ArrayMemory { first_seen_secs: secs, ..ArrayMemory::default() });
+    let is_of_it = |event: &&FeedEvent| match (&event.array_uuid, &array.uuid) {
+        (Some(one), Some(other)) => one == other,
+        _ => event.array == array.name,
+    };
+    let events: Vec<_> = look.events.iter().filter(is_of_it).collect();
+    let mut told = Vec::new();
+    if known.is_none() {
+        let text = words::new_array(array);
+        told.push(once(state, AlertKind::NewArray, &server, Some(&id), None, text, secs));
+    }
+    let seen =
+        conditions::Seen { server: &server, id: &id, array, memory: &memory, events: &events, look, rules };
+    let conditions = conditions::of_array(state, &seen, secs);
+    let flashes = conditions::flashes(&seen);
+    let scope = Scope::Array { id: id.id() };
+    told.extend(merge(state, &scope, conditions.clone(), look.has_started, secs));
+    if !flashes.is_empty() {
+        // What failed and was made good before anything looked: both are told.
+        told.extend(merge(state, &scope, [conditions.clone(), flashes].concat(), false, secs));
+        told.extend(merge(state, &scope, conditions, false, secs));
+    }
+    told.extend(happened::of_array(state, &seen, secs));
+    let files = &mut state.arrays;
+    files.insert(id.id().to_owned(), happened::remember(&memory, &seen));
+    told
+}
+
+/// Spares that were one array's and are another's.
+fn moved_spares(state: &mut AlertsState, look: &Look<'_>, secs: u64) -> Vec<Notification> {
+    let mut told = Vec::new();
+    let members = |array: &ArrayReport| -> Vec<String> {
+        let spares = array.spares.iter().map(|spare| spare.member.clone());
+        spares.chain(array.members.iter().filter_map(|member| member.member.clone())).collect()
+    };
+    for to in &look.report.arrays {
+        for from in look.report.arrays.iter().filter(|from| from.name != to.name) {
+            let (from_id, to_id) = (array_id(from), array_id(to));
+            let Some(memory) = state.arrays.get(from_id.id()) else { continue };
+            let Some(before) = state.arrays.get(to_id.id()) else { continue };
+            let (here, there) = (members(to), members(from));
+            let moved = |spare: &&String| {
+                here.contains(spare) && !there.contains(spare) && !before.spares.contains(spare)
+            };
+            let moved: Vec<_> = memory.spares.iter().filter(moved).cloned().collect();
+            for spare in moved {
+                let text = words::moved(from, to, &spare);
+                let (server, kind) = (&look.report.server, AlertKind::MoveSpare);
+                told.push(once(state, kind, server, Some(&to_id), Some(&spare), text, secs));
+            }
+        }
+    }
+    told
+}
+
+fn array_id(array: &ArrayReport) -> AlertArray {
+    AlertArray { name: array.name.clone(), uuid: array.uuid.clone() }
+}
+
+/// A server is gone: why it is not there any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gone {
+    /// It ended as it was told to.
+    GoodBye,
+    /// It ended without being stopped.
+    Died,
+    /// It listens and does not answer.
+    Silent,
+    /// It had died, and an operator had it forgotten.
+    Forgotten,
+}
+
+/// What has to be told when a server is gone.
+pub fn gone(state: &mut AlertsState, socket: &str, how: Gone, secs: u64) -> Vec<Notification> {
+    let Some(memory) = state.servers.get(socket).cloned() else { return Vec::new() };
+    match how {
+        Gone::GoodBye => {
+            state.servers.remove(socket);
+            Vec::new()
+        }
+        Gone::Forgotten => {
+            state.servers.remove(socket);
+            disappeared(state, &memory, Vec::new(), secs)
+        }
+        Gone::Died | Gone::Silent => {
+            if let Some(memory) = state.servers.get_mut(socket) {
+                memory.died = true;
+            }
+            let condition = |array: Option<&AlertArray>| {
+                let key = AlertKey {
+                    kind: AlertKind::DeviceDisappeared,
+                    server: memory.name.clone(),
+                    array: array.cloned(),
+                    member: None,
+                };
+                let text = words::disappeared(&memory.name, array, how);
+                Condition { key, slot: None, severity: Severity::Critical, level: 0, text, files: Vec::new() }
+            };
+            let conditions = match &memory.arrays[..] {
+                [] => vec![condition(None)],
+                arrays => arrays.iter().map(|array| condition(Some(array))).collect(),
+            };
+            disappeared(state, &memory, conditions, secs)
+        }
+    }
+}
+
+/// What has to be told when a server that was gone is there.
+pub fn is_back(state: &mut AlertsState, memory: &ServerMemory, secs: u64) -> Vec<Notification> {
+    disappeared(state, memory, Vec::new(), secs)
+}
+
+fn disappeared(
+    state: &mut AlertsState,
+    memory: &ServerMemory,
+    conditions: Vec<Condition>,
+    secs: u64,
+) -> Vec<Notification> {
+    let ids: Vec<_> = memory.arrays.iter().map(|array| array.id().to_owned()).collect();
+    merge(state, &Scope::Disappeared { server: &memory.name, arrays: &ids }, conditions, false, secs)
+}
+
+#[cfg(test)]
+mod tests;

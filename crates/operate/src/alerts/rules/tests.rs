@@ -1,0 +1,417 @@
+//! What is told of which look.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use wattle_server::fixtures::{array, sync};
+use wattle_server::protocol::events::{FeedEvent, FeedKind};
+use wattle_server::protocol::report::{
+    ArrayReport, Health, RemoteReport, RemoteState, ScrubReport, SeatState, ServerReport, SpareReport,
+    SpareState,
+};
+
+use super::super::state::AlertState;
+use super::*;
+
+const HOUR: u64 = 3600;
+
+/// A watched server, by steps.
+struct World {
+    state: AlertsState,
+    rules: AlertRules,
+    array: ArrayReport,
+    events: Vec<FeedEvent>,
+    secs: u64,
+    is_first: bool,
+    has_started: bool,
+    files: BTreeMap<String, Vec<String>>,
+    naming: BTreeSet<String>,
+}
+
+impl World {
+    fn new(level: &str, members: &[&str]) -> Self {
+        let mut world = Self {
+            state: AlertsState::default(),
+            rules: AlertRules { repeat_secs: Some(24 * HOUR), ..AlertRules::default() },
+            array: array("data", level, members),
+            events: Vec::new(),
+            secs: 1_000_000_000,
+            is_first: true,
+            has_started: true,
+            files: BTreeMap::new(),
+            naming: BTreeSet::new(),
+        };
+        assert_eq!(world.look(), ["NewArray"]);
+        world
+    }
+
+    /// Looks, and names what is told.
+    fn look(&mut self) -> Vec<String> {
+        self.tell().into_iter().map(|told| told.event).collect()
+    }
+
+    fn tell(&mut self) -> Vec<Notification> {
+        self.secs += 1;
+        let mut told = Vec::new();
+        let report = ServerReport {
+            server: "data".to_owned(),
+            pid: 1,
+            arrays: vec![self.array.clone()],
+            volumes: Vec::new(),
+            groups: Vec::new(),
+            threads: Vec::new(),
+        };
+        let seen = Look {
+            report: &report,
+            events: &std::mem::take(&mut self.events),
+            is_first: std::mem::take(&mut self.is_first),
+            has_started: std::mem::take(&mut self.has_started),
+            files: &self.files,
+            naming: &self.naming,
+            fullness: None,
+            drives: None,
+        };
+        told.extend(look(&mut self.state, &self.rules, &seen, self.secs));
+        let memory = ServerMemory {
+            name: "data".to_owned(),
+            arrays: vec![array_id(&self.array)],
+            ..ServerMemory::default()
+        };
+        self.state.servers.insert("data".to_owned(), memory);
+        told
+    }
+
+    fn set(&mut self, slot: usize, state: SeatState) {
+        self.array.members[slot].state = state;
+        self.array.degraded = self.array.members.iter().filter(|m| m.state != SeatState::InSync).count();
+        let covered = if self.array.level == "raid6" { 2 } else { 1 };
+        self.array.health = match self.array.degraded {
+            0 => Health::Good,
+            lacking if lacking <= covered => Health::Degraded,
+            _ => Health::Unusable,
+        };
+    }
+
+    fn event(&mut self, kind: FeedKind, member: &str, slot: u16, text: &str) {
+        self.events.push(FeedEvent {
+            sequence: 0,
+            time: String::new(),
+            array: "data".to_owned(),
+            array_uuid: self.array.uuid.clone(),
+            kind,
+            member: Some(member.to_owned()),
+            slot: Some(slot),
+            replacement: false,
+            cause: None,
+            action: None,
+            bytes: None,
+            before_bytes: None,
+            text: text.to_owned(),
+        });
+    }
+
+    fn raised(&self) -> Vec<String> {
+        self.state.alerts.iter().map(|alert| alert.key.kind.to_string()).collect()
+    }
+}
+
+#[test]
+fn a_member_fails_is_replaced_and_that_is_over() {
+    let mut world = World::new("raid5", &["a", "b", "c"]);
+    world.set(1, SeatState::Faulty);
+    world.event(FeedKind::Failed, "b", 1, "b (slot 1) failed: a write to it failed");
+    let told = world.tell();
+    assert_eq!(told.iter().map(|told| told.event.as_str()).collect::<Vec<_>>(), ["Fail"]);
+    assert_eq!((told[0].member.as_deref(), told[0].slot), (Some("b"), Some(1)));
+    assert_eq!(told[0].text.what, "data: b (slot 1) failed: a write to it failed");
+    assert_eq!(told[0].text.why, "no redundancy is left: a further failure loses data");
+    assert_eq!(told[0].text.next, "wattle remove data b, then wattle add data DEVICE");
+    assert_eq!(world.look(), [""; 0], "it is told once");
+    // It goes, and another one comes: the array still lacks it.
+    world.set(1, SeatState::Missing);
+    world.array.members[1].member = None;
+    assert_eq!(world.look(), [""; 0]);
+    world.set(1, SeatState::Rebuilding);
+    world.array.members[1].member = Some("d".to_owned());
+    assert_eq!(world.look(), [""; 0]);
+    world.set(1, SeatState::InSync);
+    let told = world.tell();
+    assert_eq!(
+        (told[0].event.as_str(), told[0].over, told[0].alerts[0].kind),
+        ("Recovered", true, AlertKind::Fail)
+    );
+    assert_eq!(told[0].urgency(), Severity::Critical, "it goes where the failure went");
+    assert!(world.state.alerts.is_empty() && world.state.over[0].state == AlertState::Over);
+}
+
+/// A spare took the slot, and was in sync, before anything looked.
+#[test]
+fn a_failure_that_was_made_good_in_between_is_told_with_its_end() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    world.event(FeedKind::Failed, "b", 1, "b (slot 1) failed");
+    world.event(FeedKind::InSync, "c", 1, "c (slot 1) is in sync");
+    world.array.members[1].member = Some("c".to_owned());
+    assert_eq!(world.look(), ["Fail", "Recovered", "SpareActive"]);
+    assert_eq!(world.look(), [""; 0]);
+}
+
+#[test]
+fn what_a_server_starts_with_is_told_each_time() {
+    let mut world = World::new("raid6", &["a", "b", "c", "d"]);
+    world.set(1, SeatState::Missing);
+    world.has_started = true;
+    let told = world.tell();
+    assert_eq!(told[0].event, "DegradedArray");
+    assert_eq!(told[0].text.why, "one further member may fail without a loss");
+    assert_eq!(world.state.acknowledge(|_| true), 1);
+    assert_eq!(world.look(), [""; 0]);
+    world.has_started = true;
+    assert_eq!(world.look(), ["DegradedArray"], "also if it was acknowledged before");
+    assert_eq!(world.state.alerts[0].state, AlertState::Raised);
+    // It gets worse.
+    assert_eq!(world.state.acknowledge(|_| true), 1);
+    world.set(2, SeatState::Missing);
+    assert_eq!(world.look(), ["DegradedArray"]);
+    world.set(3, SeatState::Missing);
+    assert_eq!(world.look(), ["DegradedArray"]);
+    assert!(world.state.alerts[0].text.what.contains("unusable"), "{:?}", world.state.alerts[0].text);
+}
+
+/// What happened before a server was seen first is no news; what is wrong then is.
+#[test]
+fn a_server_that_is_met_is_judged_by_how_it_is() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    (world.state, world.is_first) = (AlertsState::default(), true);
+    world.event(FeedKind::Failed, "b", 1, "b failed last year");
+    world.event(FeedKind::JobStarted, "b", 1, "recovery started");
+    assert_eq!(world.look(), ["NewArray"]);
+    (world.state, world.is_first) = (AlertsState::default(), true);
+    world.set(0, SeatState::Faulty);
+    assert_eq!(world.look(), ["NewArray", "Fail", "DegradedArray"]);
+}
+
+#[test]
+fn a_failure_while_a_slot_is_filled_is_mdadms_failspare() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    world.set(1, SeatState::Rebuilding);
+    assert_eq!(world.look(), ["DegradedArray"]);
+    world.set(1, SeatState::Faulty);
+    assert_eq!(world.look(), ["FailSpare"]);
+}
+
+#[test]
+fn a_member_across_a_network_goes_and_comes() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    world.set(1, SeatState::Faulty);
+    world.array.members[1].remote = Some(RemoteReport {
+        state: RemoteState::Away,
+        away_since: None,
+        attempts: 1,
+        reason: None,
+        reason_code: None,
+        paths: Vec::new(),
+    });
+    world.event(FeedKind::RemoteAway, "b", 1, "b (slot 1) is away");
+    world.event(FeedKind::Failed, "b", 1, "b (slot 1) failed");
+    assert_eq!(world.look(), ["RemoteAway"]);
+    world.array.members[1].remote.as_mut().unwrap().state = RemoteState::Connected;
+    world.set(1, SeatState::InSync);
+    let told = world.tell();
+    assert_eq!((told[0].event.as_str(), told[0].over), ("RemoteBack", true));
+}
+
+#[test]
+fn states_of_members_and_of_the_array_are_alerts_while_they_last() {
+    type Change = fn(&mut World);
+    let rows: [(&str, Change, Change); 5] = [
+        ("MemberSlow", |w| w.array.members[0].slow = true, |w| w.array.members[0].slow = false),
+        ("BadBlocksGrew", |w| w.array.members[0].bad_bytes = 4096, |w| w.array.members[0].bad_bytes = 0),
+        (
+            "SparesMissing",
+            |w| {
+                w.rules.spares.insert(w.array.uuid.clone().unwrap(), 1);
+            },
+            |w| w.array.spares.push(SpareReport { member: "s".to_owned(), state: SpareState::Spare }),
+        ),
+        (
+            "FailSpare",
+            |w| w.array.spares = vec![SpareReport { member: "s".to_owned(), state: SpareState::Faulty }],
+            |w| w.array.spares.clear(),
+        ),
+        (
+            "ScrubOverdue",
+            |w| w.rules.scrub_overdue_secs = Some(1),
+            |w| w.array.scrubs = vec![scrub(1, 0, w.secs + 9)],
+        ),
+    ];
+    for (kind, begin, end) in rows {
+        let mut world = World::new("raid5", &["a", "b", "c"]);
+        world.secs += 10;
+        begin(&mut world);
+        assert_eq!(world.look(), [kind]);
+        assert_eq!(world.look(), [""; 0], "{kind}");
+        end(&mut world);
+        assert_eq!(world.look(), ["Recovered"], "{kind}");
+    }
+}
+
+fn scrub(run: u64, mismatch_sectors: u64, secs: u64) -> ScrubReport {
+    ScrubReport {
+        run,
+        action: "check".to_owned(),
+        source: None,
+        started: wattle_server::time::rfc3339(secs).unwrap(),
+        duration_secs: Some(1),
+        outcome: "done".to_owned(),
+        error: None,
+        mismatch_sectors,
+        repaired_sectors: 0,
+        unreadable_sectors: 0,
+        late_sectors: 0,
+        rewritten_blocks: 0,
+        mismatches: Vec::new(),
+        truncated: false,
+    }
+}
+
+#[test]
+fn a_mismatch_is_told_with_its_files_until_a_check_finds_none() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    let id = world.array.uuid.clone().unwrap();
+    world.array.scrubs.insert(0, scrub(1, 8, world.secs));
+    world.naming.insert(id.clone());
+    assert_eq!(world.look(), [""; 0], "files are being named");
+    world.naming.clear();
+    world.files.insert(id, vec!["/home/x".to_owned()]);
+    let told = world.tell();
+    assert_eq!((told[0].event.as_str(), &told[0].files[..]), ("MismatchFound", &["/home/x".to_owned()][..]));
+    assert!(told[0].text.why.contains("/home/x"), "{}", told[0].text.why);
+    world.array.scrubs.insert(0, scrub(2, 0, world.secs));
+    assert_eq!(world.look(), ["Recovered"]);
+}
+
+#[test]
+fn background_work_is_told_as_mdadm_tells_it() {
+    let mut world = World::new("raid5", &["a", "b", "c"]);
+    let mut event = |world: &mut World, kind, text: &str| {
+        world.event(kind, "c", 2, text);
+        world.events[0].action = Some("check".to_owned());
+    };
+    event(&mut world, FeedKind::JobStarted, "check started");
+    world.array.sync = Some(sync("check", 0, 100));
+    assert_eq!(world.look(), ["RebuildStarted"]);
+    for (done, expected) in
+        [(10, None), (25, Some("Rebuild20")), (39, None), (85, Some("Rebuild80")), (99, None)]
+    {
+        world.array.sync = Some(sync("check", done, 100));
+        assert_eq!(world.look(), Vec::from_iter(expected), "{done}");
+    }
+    world.array.sync = None;
+    event(&mut world, FeedKind::Scrubbed, "check: done after 3 s: no mismatch");
+    assert_eq!(world.look(), ["RebuildFinished", "ScrubFinished"]);
+}
+
+#[test]
+fn a_degraded_array_that_is_written_without_a_log_is_at_risk() {
+    let mut world = World::new("raid5", &["a", "b", "c"]);
+    world.set(0, SeatState::Faulty);
+    assert_eq!(world.look(), ["Fail"]);
+    "active".clone_into(&mut world.array.state);
+    assert_eq!(world.look(), [""; 0], "nothing was written");
+    world.array.counters.writes = 1;
+    assert_eq!(world.look(), ["WriteHoleRisk"]);
+    "clean".clone_into(&mut world.array.state);
+    assert_eq!(world.look(), [""; 0], "a pause is no end");
+    let mut world = World::new("raid5", &["a", "b", "c"]);
+    (world.array.consistency, world.array.counters.writes) = (Some("ppl".to_owned()), 1);
+    "active".clone_into(&mut world.array.state);
+    world.set(0, SeatState::Faulty);
+    assert_eq!(world.look(), ["Fail"]);
+}
+
+#[test]
+fn a_server_that_dies_is_told_and_one_that_says_good_bye_is_not() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    let secs = world.secs;
+    let told = gone(&mut world.state, "data", Gone::Died, secs);
+    assert_eq!(told[0].event, "DeviceDisappeared");
+    assert!(gone(&mut world.state, "data", Gone::Died, secs).is_empty(), "once");
+    let memory = world.state.servers["data"].clone();
+    assert_eq!(is_back(&mut world.state, &memory, secs)[0].event, "Recovered");
+    assert!(gone(&mut world.state, "data", Gone::GoodBye, secs).is_empty());
+    assert!(world.state.servers.is_empty() && world.raised().is_empty());
+    // What is forgotten is over too.
+    world.look();
+    gone(&mut world.state, "data", Gone::Died, secs);
+    assert_eq!(gone(&mut world.state, "data", Gone::Forgotten, secs)[0].event, "Recovered");
+}
+
+#[test]
+fn what_is_not_handled_is_told_again_and_what_is_acknowledged_is_not() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    world.set(1, SeatState::Faulty);
+    world.look();
+    let later = world.secs + 24 * HOUR;
+    assert!(repeat(&mut world.state, &world.rules, later - 1).is_empty());
+    let told = repeat(&mut world.state, &world.rules, later);
+    assert_eq!((told[0].event.as_str(), told[0].repeated), ("Fail", true));
+    assert!(repeat(&mut world.state, &world.rules, later + 1).is_empty());
+    world.state.acknowledge(|_| true);
+    assert!(repeat(&mut world.state, &world.rules, later + 48 * HOUR).is_empty());
+    // Its array is stopped: nothing is said until it is served again.
+    world.state.alerts[0].state = AlertState::Raised;
+    gone(&mut world.state, "data", Gone::GoodBye, later);
+    assert!(repeat(&mut world.state, &world.rules, later + 72 * HOUR).is_empty());
+}
+
+/// A clock that jumps tells nothing twice, and leaves nothing out for longer than once.
+#[test]
+fn a_clock_that_jumps_does_not_lose_the_next_time() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    world.set(1, SeatState::Faulty);
+    world.look();
+    let back = world.secs - 10 * 365 * 24 * HOUR;
+    assert!(repeat(&mut world.state, &world.rules, back).is_empty());
+    assert_eq!(repeat(&mut world.state, &world.rules, back + 24 * HOUR).len(), 1);
+    assert_eq!(repeat(&mut world.state, &world.rules, back + 10_000 * 24 * HOUR).len(), 1);
+    assert!(repeat(&mut world.state, &world.rules, back + 10_000 * 24 * HOUR + 1).is_empty());
+}
+
+fn seat() -> impl Strategy<Value = SeatState> {
+    prop_oneof![
+        Just(SeatState::InSync),
+        Just(SeatState::Faulty),
+        Just(SeatState::Missing),
+        Just(SeatState::Rebuilding)
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever happens: an array that lacks something has an alert, a whole one has none of it;
+    /// no two alerts are the same; numbers are used once; and what does not change is told once.
+    #[test]
+    fn alerts_are_what_the_array_is(steps in prop::collection::vec((0..4_usize, seat(), any::<bool>(), any::<bool>()), 1..30)) {
+        let mut world = World::new("raid6", &["a", "b", "c", "d"]);
+        let mut numbers = BTreeSet::new();
+        for (slot, state, slow, restart) in steps {
+            world.set(slot, state);
+            world.array.members[slot].slow = slow && state == SeatState::InSync;
+            world.has_started = restart;
+            for told in world.tell() {
+                prop_assert!(numbers.insert(told.id), "a number twice");
+                prop_assert!(!told.text.what.is_empty() && !told.text.why.is_empty() && !told.text.next.is_empty());
+            }
+            let raised = world.raised();
+            let lacks = |kind: &str| matches!(kind, "Fail" | "FailSpare" | "DegradedArray");
+            prop_assert_eq!(world.array.degraded > 0, raised.iter().any(|kind| lacks(kind)));
+            let slow = world.array.members.iter().filter(|member| member.slow).count();
+            prop_assert_eq!(raised.iter().filter(|kind| *kind == "MemberSlow").count(), slow);
+            for (ix, alert) in world.state.alerts.iter().enumerate() {
+                prop_assert!(!world.state.alerts[..ix].iter().any(|other| other.key.is(&alert.key)));
+            }
+            prop_assert_eq!(world.look(), Vec::<String>::new());
+        }
+    }
+}

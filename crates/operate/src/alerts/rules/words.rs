@@ -1,0 +1,340 @@
+//! What alerts say: what happened, what it means and which redundancy is left, and what to do.
+
+use wattle_control::create::shell_word;
+use wattle_server::protocol::events::FeedEvent;
+use wattle_server::protocol::report::{ArrayReport, Health, JobStatus, MemberReport, ScrubReport, SeatState};
+use wattle_server::time::duration;
+
+use super::conditions::left;
+use super::{DriveFault, Fullness, Gone};
+use crate::alerts::state::{Alert, AlertArray, AlertText};
+
+/// Files that are named in the text; the others are in the list.
+const FILES_NAMED: usize = 5;
+
+fn text(what: String, why: String, next: String) -> AlertText {
+    AlertText { what, why, next }
+}
+
+/// How many members may fail without a loss when none has failed.
+fn redundancy(array: &ArrayReport) -> usize {
+    match array.level.as_str() {
+        "raid1" => array.members.len().saturating_sub(1),
+        "raid4" | "raid5" => 1,
+        "raid6" => 2,
+        "raid10" => copies(array.layout.as_deref().unwrap_or_default()).saturating_sub(1),
+        _ => 0,
+    }
+}
+
+/// The copies of a layout such as `near=2` or `f2`: the largest number in it.
+fn copies(layout: &str) -> usize {
+    let numbers =
+        layout.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<usize>().ok());
+    numbers.max().unwrap_or(2)
+}
+
+/// What is left of the redundancy, in words.
+pub fn redundancy_left(array: &ArrayReport) -> String {
+    if array.health == Health::Unusable {
+        return "more members are missing than redundancy covers: nothing is written any more".to_owned();
+    }
+    match redundancy(array).saturating_sub(array.degraded) {
+        0 if array.level == "raid10" && array.degraded < array.members.len() / 2 => {
+            "no redundancy is left for some of the data: a further failure can lose it".to_owned()
+        }
+        0 => "no redundancy is left: a further failure loses data".to_owned(),
+        1 => "one further member may fail without a loss".to_owned(),
+        more => format!("{more} further members may fail without a loss"),
+    }
+}
+
+/// What is being done about it without an order.
+fn under_way(array: &ArrayReport) -> Option<String> {
+    let sync = array.sync.as_ref().filter(|sync| sync.action == "recovery")?;
+    let onto = match &sync.members[..] {
+        [] => String::new(),
+        members => format!(" onto {}", members.join(", ")),
+    };
+    Some(format!("nothing now: it is being rebuilt{onto}; `wattle status {}` shows how far", name(array)))
+}
+
+fn name(array: &ArrayReport) -> String {
+    shell_word(&array.name)
+}
+
+/// A member failed.
+pub fn failed(array: &ArrayReport, member: &str, seat: &MemberReport, cause: Option<&str>) -> AlertText {
+    let slot = seat.slot;
+    let what = match cause {
+        Some(cause) => format!("{}: {cause}", array.name),
+        None => format!("{}: {member} (slot {slot}) failed", array.name),
+    };
+    let next = under_way(array).unwrap_or_else(|| match seat.state {
+        SeatState::Faulty => {
+            format!("wattle remove {0} {1}, then wattle add {0} DEVICE", name(array), shell_word(member))
+        }
+        _ => format!("wattle add {} DEVICE", name(array)),
+    });
+    text(what, redundancy_left(array), next)
+}
+
+/// A member failed, and its slot is in sync again.
+pub fn failed_and_whole(array: &ArrayReport, member: &str, cause: &str) -> AlertText {
+    let why = format!("its slot is in sync again; {}", redundancy_left(array));
+    text(format!("{}: {cause}", array.name), why, format!("look at {member} before it is used again"))
+}
+
+/// What was being made to replace a member failed.
+pub fn failed_replacement(array: &ArrayReport, member: &str, cause: &str) -> AlertText {
+    let why = format!("the member that it was to replace goes on; {}", redundancy_left(array));
+    let next = format!(
+        "wattle remove {0} {1}, then wattle replace {0} with another",
+        name(array),
+        shell_word(member)
+    );
+    text(format!("{}: {cause}", array.name), why, next)
+}
+
+/// A spare failed.
+pub fn failed_spare(array: &ArrayReport, member: &str) -> AlertText {
+    let next = format!("wattle remove {0} {1}, then wattle add {0} DEVICE", name(array), shell_word(member));
+    let why = format!("it will not take the place of a member; {}", redundancy_left(array));
+    text(format!("{}: the spare {member} failed", array.name), why, next)
+}
+
+/// A member across a network is away.
+pub fn away(array: &ArrayReport, member: &str, cause: Option<&str>) -> AlertText {
+    let what = match cause {
+        Some(cause) => format!("{}: {cause}", array.name),
+        None => format!("{}: {member} is away", array.name),
+    };
+    let why = format!("its server does not answer; it is tried again by itself; {}", redundancy_left(array));
+    text(what, why, format!("look at the network and at the server of {member}"))
+}
+
+/// A member across a network is there again.
+pub fn remote_back(alert: &Alert) -> AlertText {
+    let (array, member) = (array_name(&alert.key.array), alert.key.member.as_deref().unwrap_or("a member"));
+    let next = format!("wattle status {}", shell_word(&array));
+    text(
+        format!("{array}: {member} is not away any more"),
+        "it gets what it missed, if it was taken back".to_owned(),
+        next,
+    )
+}
+
+/// An array lacks members.
+pub fn degraded(array: &ArrayReport, has_started: bool) -> AlertText {
+    let broken = array.health == Health::Unusable;
+    let word = if broken { "unusable" } else { "degraded" };
+    let started = if has_started { ", found when its server started" } else { "" };
+    let what = format!("{} {} is {word}{started}", array.name, array.slots);
+    let next = match (broken, under_way(array)) {
+        (true, _) => format!("wattle why {}", name(array)),
+        (false, Some(next)) => next,
+        (false, None) => {
+            format!("wattle add {0} DEVICE; `wattle why {0}` says which members are missing", name(array))
+        }
+    };
+    text(what, redundancy_left(array), next)
+}
+
+/// Fewer spares than wanted.
+pub fn spares_missing(array: &ArrayReport, wanted: u64, there: u64) -> AlertText {
+    let what = format!("{}: {there} spares, and mdadm.conf says {wanted}", array.name);
+    let why = "a member that fails next may not be replaced without an order".to_owned();
+    text(what, why, format!("wattle add {} DEVICE, or correct spares= in mdadm.conf", name(array)))
+}
+
+/// A member is slow.
+pub fn slow(array: &ArrayReport, member: &str) -> AlertText {
+    let why =
+        "reads go around it where redundancy allows; drives often become slow before they fail".to_owned();
+    let next = format!("wattle replace {} {} --with DEVICE", name(array), shell_word(member));
+    text(format!("{}: {member} answers much later than the others", array.name), why, next)
+}
+
+/// A member has bad blocks.
+pub fn bad_blocks(array: &ArrayReport, member: &str, bytes: u64, before: u64) -> AlertText {
+    let why = "what they held comes from redundancy, as long as that is there; drives that lose blocks often lose more";
+    let next = format!(
+        "wattle replace {0} {1} --with DEVICE, or wattle check {0} --bad-blocks {1}",
+        name(array),
+        shell_word(member)
+    );
+    let what = format!("{}: {member} has {bytes} bytes of bad blocks, {before} before", array.name);
+    text(what, why.to_owned(), next)
+}
+
+/// A degraded array is written without a log.
+pub fn write_hole(array: &ArrayReport) -> AlertText {
+    let what = format!("{} is degraded and is being written, without a log of parity", array.name);
+    let why = "if this machine or the server crashes now, parity may not fit, and data of the missing member that no client \
+               wrote can be lost"
+        .to_owned();
+    let next = under_way(array).unwrap_or_else(|| format!("wattle add {} DEVICE", name(array)));
+    text(what, why, next)
+}
+
+/// A check left something.
+pub fn mismatch(array: &ArrayReport, run: &ScrubReport, files: &[String]) -> AlertText {
+    let (differ, unreadable) = left(run);
+    let mut found = Vec::new();
+    if differ > 0 {
+        found.push(format!("{differ} sectors do not agree"));
+    }
+    if unreadable > 0 {
+        found.push(format!("{unreadable} sectors could not be compared"));
+    }
+    let what = format!("{}: the last {} found that {}", array.name, run.action, found.join(", and that "));
+    let why = match files {
+        [] => {
+            "what a member holds there is not what the others say; which is right only an operator can tell"
+                .to_owned()
+        }
+        files => {
+            let named = files[..files.len().min(FILES_NAMED)].join(", ");
+            let more = match files.len().saturating_sub(FILES_NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("these files lie there: {named}{more}")
+        }
+    };
+    text(
+        what,
+        why,
+        format!("wattle status {0} (the places), then wattle repair {0} --source SOURCE", name(array)),
+    )
+}
+
+/// No check for too long.
+pub fn overdue(array: &ArrayReport, since_secs: u64, was_checked: bool) -> AlertText {
+    let what = match was_checked {
+        true => format!("{}: the last whole check ended {} ago", array.name, duration(since_secs)),
+        false => format!("{}: no whole check is known, for {}", array.name, duration(since_secs)),
+    };
+    let why =
+        "blocks that went bad unnoticed are found when another member fails, when they are lost".to_owned();
+    text(what, why, format!("wattle check {}", name(array)))
+}
+
+/// A file system is nearly full.
+pub fn full(full: &Fullness) -> AlertText {
+    let what = format!("{}: the file system on it is {} % full", full.volume, full.percent);
+    let why = format!("{} MiB are free", full.free_bytes >> 20);
+    text(what, why, "free space, or make the volume larger: wattle lv extend".to_owned())
+}
+
+/// A drive says that it fails.
+pub fn smart(drive: &DriveFault) -> AlertText {
+    let what = format!("{}: the drive says that it fails: {}", drive.member, drive.what);
+    text(
+        what,
+        "such drives mostly fail within days".to_owned(),
+        "wattle replace ARRAY MEMBER --with DEVICE".to_owned(),
+    )
+}
+
+/// A server is gone.
+pub fn disappeared(server: &str, array: Option<&AlertArray>, how: Gone) -> AlertText {
+    let of = array.map_or(server, |array| array.name.as_str());
+    let (what, why) = match how {
+        Gone::Silent => (
+            format!("{of}: its server {server} does not answer any more"),
+            "it hangs, or waits for a drive that hangs: clients may wait too",
+        ),
+        _ => (
+            format!("{of}: its server {server} ended without being stopped"),
+            "it was killed, or it crashed: clients have nothing, and what was in flight is not recorded",
+        ),
+    };
+    let next = match how {
+        Gone::Silent => "look at the server's own messages and at `dmesg`".to_owned(),
+        _ => format!(
+            "serve the same members again, which recovers; `wattle stop {}` forgets it",
+            shell_word(of)
+        ),
+    };
+    text(what, why.to_owned(), next)
+}
+
+fn array_name(array: &Option<AlertArray>) -> String {
+    array.as_ref().map(|array| array.name.clone()).unwrap_or_default()
+}
+
+/// Alerts are over.
+pub fn recovered(over: &[Alert]) -> AlertText {
+    let place = match array_name(&over[0].key.array) {
+        array if array.is_empty() => over[0].key.server.clone(),
+        array => array,
+    };
+    let of = |alert: &Alert| match &alert.key.member {
+        Some(member) => format!("{} ({member})", alert.key.kind),
+        None => alert.key.kind.to_string(),
+    };
+    let which: Vec<_> = over.iter().map(of).collect();
+    let is = if which.len() == 1 { "is" } else { "are" };
+    let was: Vec<_> = over.iter().map(|alert| alert.text.what.as_str()).collect();
+    text(
+        format!("{place}: {} {is} over", which.join(", ")),
+        format!("it was: {}", was.join("; ")),
+        format!("nothing; wattle status {} shows how it is", shell_word(&place)),
+    )
+}
+
+/// An array was not seen before.
+pub fn new_array(array: &ArrayReport) -> AlertText {
+    let what = format!("{} {}, {} is served, and was not seen before", array.name, array.slots, array.level);
+    let next = format!("wattle status {}", name(array));
+    text(what, redundancy_left(array), next)
+}
+
+/// A spare went from one array to another.
+pub fn moved(from: &ArrayReport, to: &ArrayReport, spare: &str) -> AlertText {
+    let what = format!("the spare {spare} went from {} to {}", from.name, to.name);
+    text(what, format!("{} has one spare less", from.name), format!("wattle status {}", name(to)))
+}
+
+/// A member that was filled is in sync.
+pub fn active(array: &ArrayReport, event: &FeedEvent) -> AlertText {
+    let next = format!("nothing; wattle status {} shows how it is", name(array));
+    text(format!("{}: {}", array.name, event.text), redundancy_left(array), next)
+}
+
+/// Background work started.
+pub fn job_started(array: &ArrayReport, action: &str) -> AlertText {
+    let why = match action {
+        "recovery" => "what a member lacks is being written",
+        "resync" => "parity and copies are made to agree",
+        _ => "parity or copies are compared with the data everywhere",
+    };
+    let next = format!("nothing; wattle status {} shows how far it is", name(array));
+    text(format!("{}: {action} started", array.name), why.to_owned(), next)
+}
+
+/// Background work is so far.
+pub fn job_at(array: &ArrayReport, sync: &JobStatus, percent: u64) -> AlertText {
+    let what = format!("{}: {} is at {percent} %", array.name, sync.action);
+    let why = match sync.remaining_secs {
+        Some(secs) => format!("about {} are left", duration(secs)),
+        None => "it does not move now".to_owned(),
+    };
+    text(what, why, format!("nothing; wattle status {} shows how far it is", name(array)))
+}
+
+/// Background work ended.
+pub fn job_ended(array: &ArrayReport, event: &str) -> AlertText {
+    let next = format!("wattle status {}", name(array));
+    text(format!("{}: {event}", array.name), redundancy_left(array), next)
+}
+
+/// A test.
+pub fn test() -> AlertText {
+    text(
+        "this is a test of wattle's alerts".to_owned(),
+        "nothing happened; alerts arrive here".to_owned(),
+        "nothing".to_owned(),
+    )
+}

@@ -1,0 +1,433 @@
+//! Decides: what servers tell becomes alerts, and what channels are owed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant, SystemTime};
+
+use wattle_control::Problem;
+use wattle_server::events::FeedPosition;
+use wattle_server::protocol::events::EventsReport;
+use wattle_server::protocol::report::ServerReport;
+
+use super::super::beside;
+use super::super::channels;
+use super::super::journal::Journal;
+use super::super::rules::{self, DriveFault, Fullness, Gone, Look};
+use super::super::settings::AlertSettings;
+use super::super::state::{AlertArray, AlertsState, Notification, ServerMemory};
+use super::deliver::{Bell, Courier};
+use super::follow::{Followed, Found, how_gone};
+use super::{WatchNote, WatchOptions};
+
+/// Between two looks for new servers, settings that changed, and alerts that are due.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Between two questions to others than servers.
+const ASK_OTHERS: Duration = Duration::from_secs(600);
+
+/// A clock of the day that moves by so much more or less than time passes was set.
+const JUMP_SECS: u64 = 30;
+
+/// What others than servers say.
+enum Others {
+    Files { array: String, run: u64, files: Vec<String> },
+    Machine { socket: PathBuf, fullness: Option<Vec<Fullness>>, drives: Option<Vec<DriveFault>> },
+}
+
+/// What is known of a server that is followed.
+struct Known {
+    status: ServerReport,
+    asked: Instant,
+}
+
+/// What decides.
+pub struct Hub<'a> {
+    options: &'a WatchOptions,
+    settings: AlertSettings,
+    /// The settings' time of change.
+    stamp: Option<SystemTime>,
+    journal: Arc<Journal>,
+    bell: Arc<Bell>,
+    /// Ends the threads that deliver.
+    couriers: Arc<AtomicBool>,
+    found: (Sender<(PathBuf, Found)>, Receiver<(PathBuf, Found)>),
+    others: (Sender<Others>, Receiver<Others>),
+    /// Sockets that are followed.
+    followed: BTreeSet<PathBuf>,
+    known: BTreeMap<PathBuf, Known>,
+    /// Files where the last check found something, by array: the run, and what is known.
+    files: BTreeMap<String, (u64, Option<Vec<String>>)>,
+    /// The clock of the day, and another one, at the last look.
+    clocks: (u64, Instant),
+}
+
+impl<'a> Hub<'a> {
+    /// Holds the lock of the process that watches.
+    ///
+    /// # Errors
+    /// What is kept cannot be used.
+    pub fn new(
+        options: &'a WatchOptions,
+        settings: AlertSettings,
+        journal: Arc<Journal>,
+    ) -> Result<Self, Problem> {
+        let hub = Self {
+            stamp: stamp(&options.settings),
+            options,
+            settings,
+            journal,
+            bell: Arc::default(),
+            couriers: Arc::default(),
+            found: mpsc::channel(),
+            others: mpsc::channel(),
+            followed: BTreeSet::new(),
+            known: BTreeMap::new(),
+            files: BTreeMap::new(),
+            clocks: (beside::wall_secs(), beside::now()),
+        };
+        Ok(hub)
+    }
+
+    fn note(&self, note: WatchNote) {
+        (self.options.note)(note);
+    }
+
+    /// Watches until it is to end.
+    ///
+    /// # Errors
+    /// What is kept cannot be used.
+    pub fn run(mut self) -> Result<(), Problem> {
+        self.start_couriers()?;
+        self.settings.notes.iter().for_each(|note| self.note(WatchNote::Note(note.clone())));
+        let mut next = beside::now();
+        while !self.options.stop.load(Ordering::Relaxed) {
+            let now = beside::now();
+            if now >= next {
+                self.tick()?;
+                next = now + TICK;
+            }
+            let wait = next.saturating_duration_since(beside::now());
+            match self.found.1.recv_timeout(wait) {
+                Ok((socket, found)) => self.take(&socket, found)?,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            while let Ok(others) = self.others.1.try_recv() {
+                self.take_others(others)?;
+            }
+        }
+        self.couriers.store(true, Ordering::Relaxed);
+        self.bell.ring();
+        Ok(())
+    }
+
+    fn start_couriers(&mut self) -> Result<(), Problem> {
+        let names: Vec<_> = self.settings.channels.iter().map(|channel| channel.name.as_str()).collect();
+        let updated = self.journal.update(|state| {
+            state.keep_channels(&names);
+            state.origin.clone()
+        })?;
+        self.couriers = Arc::default();
+        let sender = channels::Sender {
+            host: self.settings.host.clone(),
+            origin: updated.value,
+            repeat_secs: self.settings.rules.repeat_secs,
+        };
+        for channel in &self.settings.channels {
+            let courier = Courier {
+                channel: channel.clone(),
+                sender: sender.clone(),
+                journal: self.journal.clone(),
+                bell: self.bell.clone(),
+                note: self.options.note.clone(),
+                stop: self.couriers.clone(),
+            };
+            if !beside::start(&format!("alert-{}", channel.name), move || courier.run()) {
+                self.note(WatchNote::Note(format!("{}: the system gives no threads", channel.name)));
+            }
+        }
+        self.note(WatchNote::Watching(
+            self.settings.channels.iter().map(|c| format!("{}: {}", c.name, c.shown())).collect(),
+        ));
+        Ok(())
+    }
+
+    /// What is done now and then.
+    fn tick(&mut self) -> Result<(), Problem> {
+        self.read_settings_again()?;
+        self.look_at_clocks();
+        self.find_servers()?;
+        self.ask_others();
+        let state = self.journal.read()?;
+        let now = beside::wall_secs();
+        // Only if something is due is anything written.
+        if !rules::repeat(&mut state.clone(), &self.settings.rules, now).is_empty() || ahead(&state, now) {
+            let rules = self.settings.rules.clone();
+            self.decide(|state| rules::repeat(state, &rules, now))?;
+        }
+        Ok(())
+    }
+
+    fn read_settings_again(&mut self) -> Result<(), Problem> {
+        let stamp = stamp(&self.options.settings);
+        if stamp == self.stamp {
+            return Ok(());
+        }
+        self.stamp = stamp;
+        let read = AlertSettings::read(&self.options.settings).and_then(|new| new.check().map(|()| new));
+        match read {
+            Ok(settings) => {
+                self.couriers.store(true, Ordering::Relaxed);
+                self.bell.ring();
+                self.settings = settings;
+                self.start_couriers()
+            }
+            Err(problem) => {
+                let text = format!("{}: {}; the settings before hold", problem.what, problem.why);
+                self.note(WatchNote::Note(text));
+                Ok(())
+            }
+        }
+    }
+
+    /// Nothing here waits by the clock of the day; what is due by it is made right by the rules.
+    fn look_at_clocks(&mut self) {
+        let (wall, now) = (beside::wall_secs(), beside::now());
+        let expected = self.clocks.0 + (now - self.clocks.1).as_secs();
+        if wall.abs_diff(expected) > JUMP_SECS {
+            let way = if wall > expected { "forward" } else { "back" };
+            let by = wattle_server::time::duration(wall.abs_diff(expected));
+            let text = format!(
+                "the clock jumped {way} by {by}: times in messages follow it, and nothing is told twice or left out"
+            );
+            self.note(WatchNote::Note(text));
+        }
+        self.clocks = (wall, now);
+    }
+
+    /// Follows what is new, and sees what is gone.
+    fn find_servers(&mut self) -> Result<(), Problem> {
+        let dir = &self.options.runtime_dir;
+        if dir.check().is_err() {
+            return Ok(());
+        }
+        let sockets = dir.sockets();
+        let new: Vec<_> = sockets.iter().filter(|socket| !self.followed.contains(*socket)).cloned().collect();
+        let state = self.journal.read()?;
+        for socket in new {
+            let memory = state.servers.get(&key(&socket));
+            if memory.is_some_and(|memory| memory.died) && how_gone(&socket) == Some(Gone::Died) {
+                continue;
+            }
+            self.follow(&socket, memory);
+        }
+        // Those that are remembered and have no socket any more.
+        let there: BTreeSet<_> = sockets.iter().map(|socket| key(socket)).collect();
+        for (name, memory) in state.servers.iter().filter(|(name, _)| !there.contains(*name)) {
+            if self.followed.iter().any(|socket| key(socket) == **name) {
+                continue;
+            }
+            let how = if memory.died { Gone::Forgotten } else { Gone::GoodBye };
+            let (name, now) = (name.clone(), beside::wall_secs());
+            self.decide(|state| rules::gone(state, &name, how, now))?;
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, socket: &Path, memory: Option<&ServerMemory>) {
+        let position = memory.map_or_else(FeedPosition::default, |memory| FeedPosition {
+            epoch: Some(memory.epoch.clone()),
+            after: memory.last,
+        });
+        let followed = Followed {
+            socket: socket.to_owned(),
+            position,
+            look: self.settings.look,
+            found: self.found.0.clone(),
+        };
+        if beside::start("alert-follow", move || followed.run()) {
+            self.followed.insert(socket.to_owned());
+            self.note(WatchNote::Following(key(socket)));
+        }
+    }
+
+    fn take(&mut self, socket: &Path, found: Found) -> Result<(), Problem> {
+        match found {
+            Found::Seen { events, status } => self.seen(socket, &events, *status),
+            Found::Gone(how) => {
+                let (name, now) = (key(socket), beside::wall_secs());
+                if how != Gone::Silent {
+                    self.followed.remove(socket);
+                    self.known.remove(socket);
+                }
+                self.decide(|state| {
+                    // One that died before it was ever seen.
+                    if matches!(how, Gone::Died) {
+                        let unknown = || ServerMemory { name: name.clone(), ..ServerMemory::default() };
+                        state.servers.entry(name.clone()).or_insert_with(unknown);
+                    }
+                    rules::gone(state, &name, how, now)
+                })
+            }
+        }
+    }
+
+    fn seen(&mut self, socket: &Path, events: &EventsReport, status: ServerReport) -> Result<(), Problem> {
+        self.name_files(&status);
+        let asked = self.known.get(socket).map_or_else(beside::now, |known| known.asked);
+        let asked =
+            if self.known.contains_key(socket) { asked } else { asked - ASK_OTHERS.min(asked.elapsed()) };
+        let name = key(socket);
+        self.look(&name, Some(events), &status, None, None)?;
+        self.known.insert(socket.to_owned(), Known { status, asked });
+        Ok(())
+    }
+
+    /// Decides what is to be told after a look.
+    fn look(
+        &mut self,
+        name: &str,
+        events: Option<&EventsReport>,
+        status: &ServerReport,
+        fullness: Option<&[Fullness]>,
+        drives: Option<&[DriveFault]>,
+    ) -> Result<(), Problem> {
+        let (rules, now) = (self.settings.rules.clone(), beside::wall_secs());
+        let files: BTreeMap<String, Vec<String>> =
+            self.files.iter().filter_map(|(id, (_, files))| Some((id.clone(), files.clone()?))).collect();
+        let naming: BTreeSet<String> =
+            self.files.iter().filter(|(_, (_, files))| files.is_none()).map(|(id, _)| id.clone()).collect();
+        self.decide(|state| {
+            let before = state.servers.get(name).cloned();
+            let has_started =
+                events.is_some_and(|events| before.as_ref().is_none_or(|b| b.epoch != events.epoch));
+            let look = Look {
+                report: status,
+                events: events.map_or(&[], |events| &events.events),
+                is_first: before.is_none(),
+                has_started,
+                files: &files,
+                naming: &naming,
+                fullness,
+                drives,
+            };
+            let id = |array: &wattle_server::protocol::report::ArrayReport| AlertArray {
+                name: array.name.clone(),
+                uuid: array.uuid.clone(),
+            };
+            let mut memory = before.unwrap_or_default();
+            memory.name.clone_from(&status.server);
+            memory.arrays = status.arrays.iter().map(id).collect();
+            memory.died = false;
+            if let Some(events) = events {
+                (memory.epoch, memory.last) = (events.epoch.clone(), events.last);
+            }
+            let mut told = rules::is_back(state, &memory, now);
+            told.extend(rules::look(state, &rules, &look, now));
+            state.servers.insert(name.to_owned(), memory);
+            told
+        })
+    }
+
+    /// Has files named where a check that was not seen before found something.
+    fn name_files(&mut self, status: &ServerReport) {
+        for array in &status.arrays {
+            let Some(run) = rules::last_done(array).filter(|run| rules::left(run) != (0, 0)) else {
+                continue;
+            };
+            let id = array.uuid.clone().unwrap_or_else(|| array.name.clone());
+            if self.files.get(&id).is_some_and(|(known, _)| *known == run.run) {
+                continue;
+            }
+            let (sources, sender) = (self.options.sources.clone(), self.others.0.clone());
+            let (status, array, run, of) = (status.clone(), array.clone(), run.clone(), id.clone());
+            let number = run.run;
+            let started = beside::start("alert-files", move || {
+                let files = sources.files_at(&status, &array, &run);
+                let _ = sender.send(Others::Files { array: of, run: number, files });
+            });
+            self.files.insert(id, (number, if started { None } else { Some(Vec::new()) }));
+        }
+    }
+
+    /// Asks others about servers that were not asked about for a while.
+    fn ask_others(&mut self) {
+        let now = beside::now();
+        for (socket, known) in &mut self.known {
+            if now - known.asked < ASK_OTHERS {
+                continue;
+            }
+            known.asked = now;
+            let (sources, sender) = (self.options.sources.clone(), self.others.0.clone());
+            let (status, socket) = (known.status.clone(), socket.clone());
+            beside::start("alert-others", move || {
+                let (fullness, drives) = (sources.fullness(&status), sources.drives(&status));
+                let _ = sender.send(Others::Machine { socket, fullness, drives });
+            });
+        }
+    }
+
+    fn take_others(&mut self, others: Others) -> Result<(), Problem> {
+        match others {
+            Others::Files { array, run, files } => {
+                self.files.insert(array.clone(), (run, Some(files)));
+                let has = |known: &Known| {
+                    known.status.arrays.iter().any(|a| a.uuid.as_ref().unwrap_or(&a.name) == &array)
+                };
+                let of = self.known.iter().find(|(_, known)| has(known));
+                let Some((socket, status)) = of.map(|(socket, known)| (key(socket), known.status.clone()))
+                else {
+                    return Ok(());
+                };
+                self.look(&socket, None, &status, None, None)
+            }
+            Others::Machine { socket, fullness, drives } => {
+                let Some(status) = self.known.get(&socket).map(|known| known.status.clone()) else {
+                    return Ok(());
+                };
+                self.look(&key(&socket), None, &status, fullness.as_deref(), drives.as_deref())
+            }
+        }
+    }
+
+    /// Changes what is kept, records what channels are owed, and has it delivered.
+    fn decide(&self, change: impl FnOnce(&mut AlertsState) -> Vec<Notification>) -> Result<(), Problem> {
+        let updated = self.journal.update(|state| {
+            let told = change(state);
+            for notification in &told {
+                let wanting = self.settings.channels.iter().filter(|channel| channel.wants(notification));
+                let names: Vec<_> = wanting.map(|channel| channel.name.as_str()).collect();
+                state.owe(notification.clone(), names.into_iter());
+            }
+            told
+        })?;
+        if let Some(problem) = updated.unsaved {
+            self.note(WatchNote::Note(format!("{}: {}", problem.what, problem.why)));
+        }
+        if updated.value.is_empty() {
+            return Ok(());
+        }
+        self.bell.ring();
+        for told in updated.value {
+            let alerts = told.alerts.iter().map(|alert| alert.id).collect();
+            self.note(WatchNote::Told { id: told.id, event: told.event, alerts, what: told.text.what });
+        }
+        Ok(())
+    }
+}
+
+/// Whether something was told in the future: the clock was set back.
+fn ahead(state: &AlertsState, now: u64) -> bool {
+    state.alerts.iter().any(|alert| alert.told_secs > now.saturating_add(2 * JUMP_SECS))
+}
+
+/// What a server is remembered by.
+fn key(socket: &Path) -> String {
+    socket.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn stamp(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}

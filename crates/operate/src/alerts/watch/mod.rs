@@ -1,0 +1,198 @@
+//! Follows all servers of a runtime directory, and has told what has to be told.
+//!
+//! One thread follows each server ([`follow`]), one delivers for each channel ([`deliver`]), and
+//! the thread of [`run`] decides: it alone changes which alerts there are. What it decides is
+//! durable before a channel hears of it.
+
+mod deliver;
+mod follow;
+mod hub;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use wattle_control::{Code, Problem};
+use wattle_server::protocol::report::{ArrayReport, ScrubReport, ServerReport};
+use wattle_server::socket::RuntimeDir;
+
+use super::beside;
+use super::channels::{self, Delivery, Sender};
+use super::journal::Journal;
+use super::rules::{DriveFault, Fullness, test_message};
+use super::settings::AlertSettings;
+use super::state::AlertsState;
+use hub::Hub;
+
+/// Between two attempts to become the process that watches.
+const STANDBY: Duration = Duration::from_millis(500);
+
+/// What is asked of others than servers. Answers may take long: they are asked on threads of their
+/// own.
+pub trait AlertSources: Send + Sync {
+    /// Files that lie where a check found what does not agree, or cannot be read.
+    fn files_at(&self, server: &ServerReport, array: &ArrayReport, run: &ScrubReport) -> Vec<String> {
+        let _ = (server, array, run);
+        Vec::new()
+    }
+
+    /// How full the file systems on a server's volumes are; `None` if that cannot be told.
+    fn fullness(&self, server: &ServerReport) -> Option<Vec<Fullness>> {
+        let _ = server;
+        None
+    }
+
+    /// What the drives of a server's members say of themselves, of those that say they fail; `None`
+    /// if they cannot be asked.
+    fn drives(&self, server: &ServerReport) -> Option<Vec<DriveFault>> {
+        let _ = server;
+        None
+    }
+}
+
+/// No others are asked.
+#[derive(Debug, Default)]
+pub struct NoSources;
+
+impl AlertSources for NoSources {}
+
+/// What a process that watches tells of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchNote {
+    /// Another process watches; this one waits.
+    Standby,
+    /// It watches; these are its channels.
+    Watching(Vec<String>),
+    /// A server is followed.
+    Following(String),
+    /// A notification is decided: its number, event and text.
+    Told {
+        /// Its number.
+        id: u64,
+        /// mdadm's name of it.
+        event: String,
+        /// The alerts that it is of.
+        alerts: Vec<u64>,
+        /// What happened.
+        what: String,
+    },
+    /// A channel took a notification.
+    Arrived {
+        /// The channel.
+        channel: String,
+        /// The notification's number.
+        id: u64,
+    },
+    /// A channel did not take a notification; it is tried again unless it is given up.
+    Failed {
+        /// The channel.
+        channel: String,
+        /// The notification's number.
+        id: u64,
+        /// Why.
+        why: String,
+        /// It is not tried again.
+        given_up: bool,
+    },
+    /// Something to know.
+    Note(String),
+}
+
+/// What watches.
+pub struct WatchOptions {
+    /// Where servers are.
+    pub runtime_dir: RuntimeDir,
+    /// Where alerts are kept.
+    pub state_dir: PathBuf,
+    /// The settings; they are read again when the file changes.
+    pub settings: PathBuf,
+    /// What is asked of others.
+    pub sources: Arc<dyn AlertSources>,
+    /// Takes what the process tells of itself.
+    pub note: Arc<dyn Fn(WatchNote) + Send + Sync>,
+    /// Set to have it end.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Watches until it is to end. While another process does, it waits for that one's end.
+///
+/// # Errors
+/// The settings are not understood, or what is kept of alerts cannot be used.
+pub fn run(options: &WatchOptions) -> Result<(), Problem> {
+    let settings = AlertSettings::read(&options.settings)?;
+    settings.check()?;
+    let journal = Arc::new(Journal::open(&options.state_dir)?);
+    let mut told = false;
+    let _lock = loop {
+        if let Some(lock) = journal.lock_watch()? {
+            break lock;
+        }
+        if !told {
+            (options.note)(WatchNote::Standby);
+            told = true;
+        }
+        if options.stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        beside::sleep(STANDBY);
+    };
+    Hub::new(options, settings, journal)?.run()
+}
+
+/// What a channel did with a test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestOutcome {
+    /// The channel.
+    pub channel: String,
+    /// Where it leads.
+    pub place: String,
+    /// Why it did not arrive.
+    pub error: Option<String>,
+}
+
+/// Sends a test through every channel, and waits for what becomes of it: all at once, so that one
+/// that hangs holds back no other.
+///
+/// # Errors
+/// The settings are not understood, or there is no channel.
+pub fn test(settings: &AlertSettings, journal: &Journal) -> Result<Vec<TestOutcome>, Problem> {
+    settings.check()?;
+    if settings.channels.is_empty() {
+        return Err(no_channel(settings));
+    }
+    let now = beside::wall_secs();
+    let make = |state: &mut AlertsState| (test_message(state, &settings.host, now), state.origin.clone());
+    let (message, origin) = journal.update(make)?.value;
+    let sender = Sender { host: settings.host.clone(), origin, repeat_secs: settings.rules.repeat_secs };
+    let (results, received) = std::sync::mpsc::channel();
+    for (ix, channel) in settings.channels.iter().cloned().enumerate() {
+        let (message, sender, results) = (message.clone(), sender.clone(), results.clone());
+        beside::start("alert-test", move || {
+            let _ = results.send((ix, channels::deliver(&channel, &message, &sender)));
+        });
+    }
+    drop(results);
+    let ended: Vec<_> = received.iter().collect();
+    let outcome = |(ix, channel): (usize, &super::settings::ChannelSettings)| {
+        let delivery = ended.iter().find(|(of, _)| *of == ix).map(|(_, delivery)| delivery.clone());
+        let error = match delivery {
+            Some(Delivery::Arrived) => None,
+            Some(Delivery::Down(why) | Delivery::Refused(why)) => Some(why),
+            None => Some("the system gives no threads".to_owned()),
+        };
+        TestOutcome { channel: channel.name.clone(), place: channel.shown(), error }
+    };
+    Ok(settings.channels.iter().enumerate().map(outcome).collect())
+}
+
+/// Alerts would go nowhere.
+#[must_use]
+pub fn no_channel(settings: &AlertSettings) -> Problem {
+    Problem::new(
+        Code::NoAlertChannel,
+        format!("no channel is configured in {}", settings.path.display()),
+        "alerts would be kept and listed, and reach no one",
+        "add one: `wattle alerts --help` shows the shortest, docs/alerts.md all",
+    )
+}

@@ -62,6 +62,16 @@ pub fn manager() -> Option<ManagerWish> {
     Some(ManagerWish { socket: socket?, watchdog: watchdog.map(Duration::from_micros) })
 }
 
+/// The settings of alerts: the file asked for, as root `/etc/wattle/alerts.toml`, else
+/// `$XDG_CONFIG_HOME/wattle/alerts.toml` or `~/.config/wattle/alerts.toml`.
+pub fn alerts_file(asked: Option<&Path>) -> PathBuf {
+    let of_xdg = || from_env("XDG_CONFIG_HOME");
+    let of_home = || from_env("HOME").map(|home| home.join(".config"));
+    let of_user = || of_xdg().or_else(of_home).filter(|_| wattle_rt::effective_user() != 0);
+    let name = |dir: PathBuf| dir.join("wattle/alerts.toml");
+    asked.map_or_else(|| name(of_user().unwrap_or_else(|| PathBuf::from("/etc"))), Path::to_owned)
+}
+
 /// How wide the terminal is, if the environment says it.
 pub fn columns() -> Option<usize> {
     std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0)

@@ -3,6 +3,7 @@
 //! Nothing is decided here beyond "that is a number"; each command turns its arguments into what is
 //! meant.
 
+mod alerts;
 mod audit;
 mod bench;
 mod copy;
@@ -36,6 +37,7 @@ use wattle_export::Address;
 use wattle_rt::BackendChoice;
 use wattle_server::array::MadeUpShape;
 
+pub use alerts::{AckArgs, AlertFiles, AlertListArgs, AlertTestArgs, AlertsArgs, AlertsCommand, WatchArgs};
 pub use audit::AuditArgs;
 pub use bench::BenchArgs;
 pub use copy::CopyArgs;
@@ -149,6 +151,7 @@ pub enum CliCommand {
     Simulate(Box<SimulateArgs>),
     Bench(Box<BenchArgs>),
     Audit(Box<AuditArgs>),
+    Alerts(AlertsArgs),
     Explain(ExplainArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),

@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod alerts;
 pub mod audit;
 mod bench;
 mod cat;
@@ -83,6 +84,7 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
         CliCommand::Pv(args) => done(lvm::pv(&access, &args, screen)),
         CliCommand::Vg(args) => done(lvm::vg(&access, &args, screen)),
         CliCommand::Lv(args) => done(lvm::lv(&access, &args, screen)),
+        CliCommand::Alerts(args) => done(alerts::run(&access, &args)),
         CliCommand::Audit(args) => audit::run(&access, &args, screen),
         CliCommand::Bench(args) => done(bench::run(&access, &args, screen)),
         CliCommand::Plan(args) => done(plan::run(&access, &args, screen)),

@@ -8,6 +8,8 @@
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 #![allow(clippy::zombie_processes, reason = "Serve waits for its process when it is dropped")]
 
+mod alert_sinks;
+mod alerts;
 mod any_bytes;
 mod arrays;
 mod audit;

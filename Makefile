@@ -41,6 +41,9 @@ checkers: ## every interleaving of what cores share (loom); data races and memor
 cuts: ## file systems cut off at any moment, 320 images, against what Linux shows of them (as root)
 	scripts/cuts
 
+alerts: ## 50 failures of a member to every receiver of alerts within 2 s; receivers in trouble for a minute
+	CI=true cargo test --workspace --test cli -- --ignored alerts:: --nocapture
+
 torture: ## 50 kills of a server under verified load; 100 rounds each of a remote member and of a path that fail and come back
 	scripts/deps tools
 	scripts/torture

@@ -91,6 +91,7 @@ fn scenario(
         log: false,
         bad_entries_max: 0,
         spares: 0,
+        remote: MemberSet::EMPTY,
         stripes_active_max: 2,
         clean_delay: Duration::from_millis(1),
         read_errors_max: 20,

@@ -14,9 +14,9 @@ use wattle_rt::{Latencies, LinkPath, PathState, TrafficTotals};
 
 use super::ServedFacts;
 use crate::protocol::report::{
-    ArrayReport, BitmapReport, CacheGrowthReport, CacheReport, Counters, Health, LATENCY_BOUNDS, LatencyReport, MemberReport,
-    PathReport, RangeReport, RecordStateReport, RecordedReport, RemoteReport, RemoteState, RequestsReport, SeatState,
-    TrafficReport,
+    ArrayReport, BitmapReport, CacheGrowthReport, CacheReport, Counters, Health, LATENCY_BOUNDS,
+    LatencyReport, MemberReport, PathReport, RangeReport, RecordStateReport, RecordedReport, RemoteReport,
+    RemoteState, RequestsReport, SeatState, TrafficReport,
 };
 use crate::settings::cache_entry_bytes;
 use crate::time::rfc3339;

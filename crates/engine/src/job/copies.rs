@@ -192,16 +192,17 @@ impl Step<'_> {
                     }
                     Task::Resync => self.align(piece, &found, &defects, &unreadable, &mut writes).await?,
                     Task::Check => {
-                        let judged = self.judge_copies(piece, &mut found, &mut proven);
-                        self.compare(piece, None, &found, &defects, &unreadable, &mut writes);
+                        let (judged, equal) = self.judge_copies(piece, &mut found, &mut proven);
+                        self.compare(piece, None, (&found, equal), &defects, &unreadable, &mut writes);
                         self.take_sums(judged);
                     }
                     Task::Repair(source) => {
                         if !health.trust.covers(piece.lba..piece.lba + piece.len) {
                             return Err(Trouble::Untrusted);
                         }
-                        let judged = self.judge_copies(piece, &mut found, &mut proven);
-                        self.compare(piece, Some(*source), &found, &defects, &unreadable, &mut writes);
+                        let (judged, equal) = self.judge_copies(piece, &mut found, &mut proven);
+                        let copies = (&found[..], equal);
+                        self.compare(piece, Some(*source), copies, &defects, &unreadable, &mut writes);
                         self.take_sums(judged);
                     }
                 }
@@ -350,7 +351,7 @@ impl Step<'_> {
         &mut self,
         piece: &Piece,
         source: Option<RepairSource>,
-        found: &[(Place, Buf)],
+        (found, equal): (&[(Place, Buf)], bool),
         defects: &[Place],
         unreadable: &BTreeSet<Place>,
         writes: &mut Writes,
@@ -364,7 +365,7 @@ impl Step<'_> {
         let block = bytes(self.block());
         let len = first.1.len();
         let mut agreed = true;
-        if others.iter().any(|(_, buf)| buf[..] != first.1[..]) {
+        if !equal && others.iter().any(|(_, buf)| buf[..] != first.1[..]) {
             agreed = false;
             for from in (0..len).step_by(block) {
                 let here = from..(from + block).min(len);

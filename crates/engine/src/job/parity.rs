@@ -24,6 +24,17 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// What of it lies in some sectors of the step's range.
+    pub fn within(&self, cell: &Range<Sector>, range: &Range<Sector>) -> Option<Self> {
+        let sectors = self.sectors.start.max(cell.start)..self.sectors.end.min(cell.end);
+        let at = |sector: Sector| bytes(sector - range.start);
+        (!sectors.is_empty()).then(|| Self {
+            map: self.map.clone(),
+            bytes: at(sectors.start)..at(sectors.end),
+            sectors,
+        })
+    }
+
     pub fn data(&self) -> impl Iterator<Item = MemberIx> + '_ {
         (0..self.map.data_blocks()).map(|block| self.map.data_member(block))
     }
@@ -430,9 +441,13 @@ impl Step<'_> {
             }
             let mut writes = Writes::default();
             let mut proven = Writes::default();
-            let judged = self.judge_rows(&health, &parts, &mut row, &have, range, &mut proven);
-            for part in &parts {
-                self.check_part(&health, source, part, &mut row, &have, &mut writes);
+            let mut judged = Vec::new();
+            // Block by block: what is summed is in the processor's caches when parity is made of it.
+            for cell in self.cells(range) {
+                judged.extend(self.judge_rows(&health, &parts, &mut row, &have, (range, &cell), &mut proven));
+                for part in parts.iter().filter_map(|part| part.within(&cell, range)) {
+                    self.check_part(&health, source, &part, &mut row, &have, &mut writes);
+                }
             }
             self.take_sums(judged);
             if let [part] = &parts[..]

@@ -149,7 +149,17 @@ impl Step<'_> {
         }
     }
 
-    /// Judges the blocks of rows that were read, puts what rotted right in `row`, and adds what a
+    /// The parts of a range that are judged and compared one after the other: blocks, where there are
+    /// sums.
+    pub(super) fn cells(&self, range: &Range<Sector>) -> Vec<Range<Sector>> {
+        let Some(sums) = &self.sums else { return std::iter::once(range.clone()).collect() };
+        let block = sums.spec.block.0;
+        let next = |at: Sector| Sector((at.0 / block + 1) * block).min(range.end);
+        let starts = std::iter::successors(Some(range.start), |at| Some(next(*at)));
+        starts.take_while(|at| *at < range.end).map(|at| at..next(at)).collect()
+    }
+
+    /// Judges the blocks of rows in a cell, puts what rotted right in `row`, and adds what a
     /// repair writes.
     pub(super) fn judge_rows(
         &mut self,
@@ -157,11 +167,11 @@ impl Step<'_> {
         parts: &[Part],
         row: &mut [Option<BufMut>],
         have: &MemberSet,
-        range: &Range<Sector>,
+        (range, cell): (&Range<Sector>, &Range<Sector>),
         proven: &mut Writes,
     ) -> Vec<JudgedBlock> {
         let Some(sums) = &self.sums else { return Vec::new() };
-        let blocks: Vec<_> = sums.whole_blocks(range).collect();
+        let blocks: Vec<_> = sums.whole_blocks(cell).collect();
         let (sum, lanes) = (sums.spec.sum, sums.spec.lanes);
         let mut judged = Vec::with_capacity(blocks.len());
         for (index, sectors) in blocks {
@@ -269,16 +279,17 @@ impl Step<'_> {
         }
     }
 
-    /// As [`Self::judge_rows`], of the copies of a piece.
+    /// As [`Self::judge_rows`], of the copies of a piece. Says whether all of them are equal.
     pub(super) fn judge_copies(
         &mut self,
         piece: &Piece,
         found: &mut [(Place, Buf)],
         proven: &mut Writes,
-    ) -> Vec<JudgedBlock> {
-        let Some(sums) = &self.sums else { return Vec::new() };
+    ) -> (Vec<JudgedBlock>, bool) {
+        let Some(sums) = &self.sums else { return (Vec::new(), false) };
         let whole = piece.lba..piece.lba + piece.len;
         let blocks: Vec<_> = sums.whole_blocks(&whole).collect();
+        let mut equal = piece.len;
         let (sum, lanes) = (sums.spec.sum, sums.spec.lanes);
         let lane_of = |place: &Place| piece.places[..lanes].iter().position(|other| other == place);
         let repairs = matches!(self.task, Task::Repair(_));
@@ -297,6 +308,11 @@ impl Step<'_> {
             self.found.sums.compared_sectors += compared * (sectors.end - sectors.start).0;
             let mut keep = merge(&known, &now);
             let mut unexplained = false;
+            // What was summed is in the processor's caches.
+            let same = |(_, buf): &(Place, Buf)| buf[at.clone()] == found[0].1[at.clone()];
+            if found.iter().skip(1).all(same) {
+                equal = equal - (sectors.end - sectors.start);
+            }
             for lane in differ.iter().map(|lane| lane.index()) {
                 let place = piece.places[lane];
                 let source = found.iter().position(|(other, _)| {
@@ -343,7 +359,7 @@ impl Step<'_> {
             }
             judged.push(JudgedBlock { index, sectors, sums: keep, unexplained });
         }
-        judged
+        (judged, equal == Sector(0))
     }
 }
 

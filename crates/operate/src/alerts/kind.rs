@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// How urgent it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Severity {
+pub enum AlertSeverity {
     /// To know.
     Info,
     /// To be looked at.
@@ -17,7 +17,7 @@ pub enum Severity {
     Critical,
 }
 
-impl Severity {
+impl AlertSeverity {
     /// As settings and JSON have it.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -29,7 +29,7 @@ impl Severity {
     }
 }
 
-impl fmt::Display for Severity {
+impl fmt::Display for AlertSeverity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
@@ -59,8 +59,8 @@ macro_rules! kinds {
 
             /// How urgent it is, if nothing makes it more so.
             #[must_use]
-            pub fn severity(self) -> Severity {
-                match self { $(AlertKind::$name => Severity::$severity),* }
+            pub fn severity(self) -> AlertSeverity {
+                match self { $(AlertKind::$name => AlertSeverity::$severity),* }
             }
 
             /// Whether it is a state that lasts until it is over, and not something that happened.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::kind::{AlertKind, Severity};
+use super::kind::{AlertKind, AlertSeverity};
 
 /// Alerts that are over and still listed.
 const OVER_MAX: usize = 200;
@@ -110,7 +110,7 @@ pub struct Alert {
     #[serde(flatten)]
     pub key: AlertKey,
     /// How urgent it is.
-    pub severity: Severity,
+    pub severity: AlertSeverity,
     /// What became of it.
     pub state: AlertState,
     /// The slot of the member.
@@ -147,7 +147,7 @@ pub struct AlertBrief {
     /// What it is about.
     pub kind: AlertKind,
     /// How urgent it is.
-    pub severity: Severity,
+    pub severity: AlertSeverity,
     /// The member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
@@ -168,7 +168,7 @@ pub struct Notification {
     /// mdadm's name of it: `Fail`, `Rebuild40`.
     pub event: String,
     /// How urgent it is.
-    pub severity: Severity,
+    pub severity: AlertSeverity,
     /// When, in seconds since 1970.
     pub secs: u64,
     /// The server.
@@ -205,7 +205,7 @@ pub struct Notification {
 impl Notification {
     /// What decides which channels get it: that an alert is over goes where the alert went.
     #[must_use]
-    pub fn urgency(&self) -> Severity {
+    pub fn urgency(&self) -> AlertSeverity {
         let of_alerts = self.alerts.iter().map(|alert| alert.severity).max();
         if self.over { of_alerts.unwrap_or(self.severity) } else { self.severity }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use wattle_server::time::rfc3339;
 
 use super::message::{text, title};
-use super::program::{Ended, Started};
-use super::{Delivery, Sender};
+use super::program::{Ended, RunningProgram};
+use super::{Delivery, MessageSender};
 use crate::alerts::settings::MailSettings;
 use crate::alerts::state::Notification;
 
@@ -18,7 +18,7 @@ const LINE_CHARS: usize = 76;
 pub fn send(
     mail: &MailSettings,
     notification: &Notification,
-    sender: &Sender,
+    sender: &MessageSender,
     time_max: Duration,
 ) -> Delivery {
     let message = message(mail, notification, sender);
@@ -28,8 +28,8 @@ pub fn send(
         command.args(["-t", "-oi"]);
         command
     };
-    let ended =
-        Started::new(command(&mail.sendmail), message.as_bytes()).and_then(|started| started.wait(time_max));
+    let ended = RunningProgram::new(command(&mail.sendmail), message.as_bytes())
+        .and_then(|started| started.wait(time_max));
     let program = mail.sendmail.display();
     match ended {
         Ok(Ended { code: Some(0), .. }) => Delivery::Arrived,
@@ -42,7 +42,7 @@ pub fn send(
 }
 
 /// The mail: headers, an empty line, the text.
-fn message(mail: &MailSettings, notification: &Notification, sender: &Sender) -> String {
+fn message(mail: &MailSettings, notification: &Notification, sender: &MessageSender) -> String {
     let host: String = sender
         .host
         .chars()
@@ -147,8 +147,8 @@ mod tests {
     use crate::alerts::rules::test_message;
     use crate::alerts::state::AlertsState;
 
-    fn sender() -> Sender {
-        Sender { host: "nas".to_owned(), origin: "a1".to_owned(), repeat_secs: Some(3600) }
+    fn sender() -> MessageSender {
+        MessageSender { host: "nas".to_owned(), origin: "a1".to_owned(), repeat_secs: Some(3600) }
     }
 
     fn mail() -> MailSettings {

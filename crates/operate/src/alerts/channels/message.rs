@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use wattle_server::time::rfc3339;
 
-use crate::alerts::kind::{AlertKind, Severity};
+use crate::alerts::kind::{AlertKind, AlertSeverity};
 use crate::alerts::state::{AlertBrief, Notification};
 
 /// Chat servers take some two thousand characters.
@@ -24,7 +24,7 @@ const FOREVER_SECS: u64 = 10 * 366 * 24 * 3600;
 
 /// What every message says of where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sender {
+pub struct MessageSender {
     /// This machine.
     pub host: String,
     /// Tells its numbers from those of others.
@@ -33,7 +33,7 @@ pub struct Sender {
     pub repeat_secs: Option<u64>,
 }
 
-impl Sender {
+impl MessageSender {
     /// What tells this notification from all others.
     pub fn id_of(&self, notification: &Notification) -> String {
         format!("{}-{}", self.origin, notification.id)
@@ -53,14 +53,14 @@ pub fn device(notification: &Notification) -> String {
 }
 
 /// `Fail: data on nas`.
-pub fn title(notification: &Notification, sender: &Sender) -> String {
+pub fn title(notification: &Notification, sender: &MessageSender) -> String {
     let place = notification.array.as_ref().map_or(&notification.server, |array| &array.name);
     let again = if notification.repeated { " (still)" } else { "" };
     format!("{}{again}: {place} on {}", notification.event, sender.host)
 }
 
 /// For people, some lines of it.
-pub fn text(notification: &Notification, sender: &Sender) -> String {
+pub fn text(notification: &Notification, sender: &MessageSender) -> String {
     let mut text = format!("{}\n\n", notification.text.what);
     text.push_str(&format!("What it means: {}\n", notification.text.why));
     text.push_str(&format!("What to do:    {}\n\n", notification.text.next));
@@ -99,7 +99,7 @@ pub fn text(notification: &Notification, sender: &Sender) -> String {
 }
 
 /// What a name of a template stands for.
-pub fn value(name: &str, notification: &Notification, sender: &Sender) -> String {
+pub fn value(name: &str, notification: &Notification, sender: &MessageSender) -> String {
     let array = notification.array.as_ref();
     match name {
         "event" => notification.event.clone(),
@@ -121,9 +121,9 @@ pub fn value(name: &str, notification: &Notification, sender: &Sender) -> String
         "files" => notification.files.join("\n"),
         "over" => notification.over.to_string(),
         "priority" => match notification.severity {
-            Severity::Critical => "5",
-            Severity::Warning => "4",
-            Severity::Info => "3",
+            AlertSeverity::Critical => "5",
+            AlertSeverity::Warning => "4",
+            AlertSeverity::Info => "3",
         }
         .to_owned(),
         "alert_json" => json(notification, sender).to_string(),
@@ -133,7 +133,7 @@ pub fn value(name: &str, notification: &Notification, sender: &Sender) -> String
 }
 
 /// All of it, for programs.
-pub fn json(notification: &Notification, sender: &Sender) -> Value {
+pub fn json(notification: &Notification, sender: &MessageSender) -> Value {
     let alert = |alert: &AlertBrief| {
         json!({
             "id": alert.id, "kind": alert.kind, "severity": alert.severity, "member": alert.member,
@@ -166,7 +166,7 @@ pub fn json(notification: &Notification, sender: &Sender) -> Value {
 
 /// The alerts of it, as an Alertmanager takes them: what is over ends now, and what is not ends by
 /// itself some time after it should have been told again.
-fn alertmanager(notification: &Notification, sender: &Sender) -> Value {
+fn alertmanager(notification: &Notification, sender: &MessageSender) -> Value {
     let entry = |kind: AlertKind, member: Option<&String>, what: &str, begun: u64, ends: u64| {
         let array = notification.array.as_ref().map(|array| array.name.as_str());
         let labels = [

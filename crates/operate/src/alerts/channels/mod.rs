@@ -1,6 +1,6 @@
 //! How a notification reaches a receiver: mail, a program, a web server.
 //!
-//! A channel says what became of an attempt; when it is tried again is decided by who calls it.
+//! A channel says what became of an attempt; when it is tried again is decided by its caller.
 
 mod mail;
 mod message;
@@ -9,7 +9,7 @@ mod webhook;
 
 use super::settings::{ChannelSettings, ChannelWay};
 use super::state::Notification;
-pub use message::{Sender, value};
+pub use message::{MessageSender, value};
 
 /// What became of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Delivery {
 
 /// Sends a notification through a channel, and waits for what becomes of it.
 #[must_use]
-pub fn deliver(channel: &ChannelSettings, notification: &Notification, sender: &Sender) -> Delivery {
+pub fn deliver(channel: &ChannelSettings, notification: &Notification, sender: &MessageSender) -> Delivery {
     match &channel.way {
         ChannelWay::Mail(mail) => mail::send(mail, notification, sender, channel.time_max),
         ChannelWay::Program(path) => program::run(path, notification, sender, channel.time_max),

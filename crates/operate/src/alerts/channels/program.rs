@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::message::{device, value};
-use super::{Delivery, Sender};
+use super::{Delivery, MessageSender};
 use crate::alerts::beside;
 use crate::alerts::state::Notification;
 
@@ -49,12 +49,12 @@ pub struct Ended {
 }
 
 /// A program that runs, in a group of its own.
-pub struct Started {
+pub struct RunningProgram {
     child: Child,
     said: mpsc::Receiver<String>,
 }
 
-impl Started {
+impl RunningProgram {
     /// Starts it, and writes `input` to it.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Started {
 }
 
 /// Runs it once.
-pub fn run(path: &Path, notification: &Notification, sender: &Sender, time_max: Duration) -> Delivery {
+pub fn run(path: &Path, notification: &Notification, sender: &MessageSender, time_max: Duration) -> Delivery {
     let mut command = Command::new(path);
     command.arg(clean(&notification.event)).arg(clean(&device(notification)));
     if let Some(member) = &notification.member {
@@ -131,7 +131,7 @@ pub fn run(path: &Path, notification: &Notification, sender: &Sender, time_max: 
         command.env(variable, clean(&value(name, notification, sender)));
     }
     let shown = path.display();
-    match Started::new(command, &[]).and_then(|started| started.wait(time_max)) {
+    match RunningProgram::new(command, &[]).and_then(|started| started.wait(time_max)) {
         Ok(Ended { code: Some(0), .. }) => Delivery::Arrived,
         Ok(Ended { code: Some(code), said }) => {
             Delivery::Refused(format!("{shown} ended with status {code}{said}"))
@@ -165,7 +165,7 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let mut told = test_message(&mut AlertsState::default(), "data", 0);
         told.member = Some("/dev/sd b\0".to_owned());
-        let sender = Sender { host: "nas".to_owned(), origin: "o".to_owned(), repeat_secs: None };
+        let sender = MessageSender { host: "nas".to_owned(), origin: "o".to_owned(), repeat_secs: None };
         (run(&path, &told, &sender, time_max), dir)
     }
 
@@ -208,7 +208,7 @@ mod tests {
         );
         let missing = Path::new("/nowhere/program");
         let told = test_message(&mut AlertsState::default(), "data", 0);
-        let sender = Sender { host: String::new(), origin: String::new(), repeat_secs: None };
+        let sender = MessageSender { host: String::new(), origin: String::new(), repeat_secs: None };
         assert!(matches!(run(missing, &told, &sender, Duration::from_secs(1)), Delivery::Down(_)));
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::message::value;
-use super::{Delivery, Sender};
+use super::{Delivery, MessageSender};
 use crate::alerts::settings::{WebhookPreset, WebhookSettings};
 use crate::alerts::state::Notification;
 use crate::http::tls::TlsRoots;
@@ -16,7 +16,7 @@ const SAID_CHARS_MAX: usize = 200;
 pub fn post(
     hook: &WebhookSettings,
     notification: &Notification,
-    sender: &Sender,
+    sender: &MessageSender,
     time_max: Duration,
 ) -> Delivery {
     let token = match hook.token() {
@@ -49,7 +49,7 @@ pub fn post(
             match answer.status {
                 // Too many at once, or too slow: later it may take it.
                 408 | 425 | 429 => Delivery::Down(why),
-                400..=499 => Delivery::Refused(why),
+                300..=499 => Delivery::Refused(why),
                 _ => Delivery::Down(why),
             }
         }

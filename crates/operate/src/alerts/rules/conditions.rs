@@ -7,9 +7,9 @@ use wattle_server::protocol::report::{
     ArrayReport, Health, MemberReport, RemoteState, ScrubReport, SeatState, SpareState,
 };
 
-use super::merge::Condition;
+use super::merge::AlertCondition;
 use super::{AlertRules, DriveFault, Fullness, Look, words};
-use crate::alerts::kind::{AlertKind, Severity};
+use crate::alerts::kind::{AlertKind, AlertSeverity};
 use crate::alerts::state::{Alert, AlertArray, AlertKey, AlertText, AlertsState, ArrayMemory};
 
 /// So much worse is an array that cannot be used than one that lacks members.
@@ -43,14 +43,26 @@ impl Seen<'_> {
         }
     }
 
-    fn condition(&self, kind: AlertKind, member: Option<&str>, level: u64, text: AlertText) -> Condition {
+    fn condition(
+        &self,
+        kind: AlertKind,
+        member: Option<&str>,
+        level: u64,
+        text: AlertText,
+    ) -> AlertCondition {
         let (key, severity) = (self.key(kind, member), kind.severity());
-        Condition { key, slot: None, severity, level, text, files: Vec::new() }
+        AlertCondition { key, slot: None, severity, level, text, files: Vec::new() }
     }
 
-    fn of_member(&self, kind: AlertKind, member: &MemberReport, level: u64, text: AlertText) -> Condition {
+    fn of_member(
+        &self,
+        kind: AlertKind,
+        member: &MemberReport,
+        level: u64,
+        text: AlertText,
+    ) -> AlertCondition {
         let name = name_of(member);
-        Condition { slot: Some(member.slot), ..self.condition(kind, Some(&name), level, text) }
+        AlertCondition { slot: Some(member.slot), ..self.condition(kind, Some(&name), level, text) }
     }
 
     /// Why the member failed, if it did since the last look.
@@ -78,7 +90,7 @@ fn is_away(member: &MemberReport) -> bool {
 }
 
 /// Everything that holds.
-pub fn of_array(state: &AlertsState, seen: &Seen<'_>, secs: u64) -> Vec<Condition> {
+pub fn of_array(state: &AlertsState, seen: &Seen<'_>, secs: u64) -> Vec<AlertCondition> {
     let mut holds = failures(state, seen);
     holds.extend(degraded(state, seen, &holds));
     holds.extend(spares(seen));
@@ -90,8 +102,8 @@ pub fn of_array(state: &AlertsState, seen: &Seen<'_>, secs: u64) -> Vec<Conditio
 }
 
 /// Members that failed, or are away. That lasts until something in their slot is in sync.
-fn failures(state: &AlertsState, seen: &Seen<'_>) -> Vec<Condition> {
-    let mut holds: Vec<Condition> = Vec::new();
+fn failures(state: &AlertsState, seen: &Seen<'_>) -> Vec<AlertCondition> {
+    let mut holds: Vec<AlertCondition> = Vec::new();
     let of_array = |alert: &&Alert| alert.key.array.as_ref().is_some_and(|array| array.id() == seen.id.id());
     let failed = |alert: &&Alert| matches!(alert.key.kind, AlertKind::Fail | AlertKind::FailSpare);
     for member in seen.array.members.iter().filter(|member| member.state != SeatState::InSync) {
@@ -125,14 +137,15 @@ fn failures(state: &AlertsState, seen: &Seen<'_>) -> Vec<Condition> {
 }
 
 impl Seen<'_> {
-    fn slot_condition(&self, kind: AlertKind, member: &str, slot: u16, text: AlertText) -> Condition {
-        Condition { slot: Some(slot), ..self.condition(kind, Some(member), 0, text) }
+    fn slot_condition(&self, kind: AlertKind, member: &str, slot: u16, text: AlertText) -> AlertCondition {
+        AlertCondition { slot: Some(slot), ..self.condition(kind, Some(member), 0, text) }
     }
 
     /// A member of a slot failed, if that is not among them.
-    fn push_failure(&self, holds: &mut Vec<Condition>, name: &str, member: &MemberReport) {
-        let is_it =
-            |known: &Condition| known.slot == Some(member.slot) && known.key.member.as_deref() == Some(name);
+    fn push_failure(&self, holds: &mut Vec<AlertCondition>, name: &str, member: &MemberReport) {
+        let is_it = |known: &AlertCondition| {
+            known.slot == Some(member.slot) && known.key.member.as_deref() == Some(name)
+        };
         if holds.iter().any(is_it) {
             return;
         }
@@ -146,7 +159,7 @@ impl Seen<'_> {
 }
 
 /// Failures that were made good before anything looked.
-pub fn flashes(seen: &Seen<'_>) -> Vec<Condition> {
+pub fn flashes(seen: &Seen<'_>) -> Vec<AlertCondition> {
     if seen.look.is_first {
         return Vec::new();
     }
@@ -163,7 +176,7 @@ pub fn flashes(seen: &Seen<'_>) -> Vec<Condition> {
 }
 
 /// An array that lacks more than was told of its members, or was found like that.
-fn degraded(state: &AlertsState, seen: &Seen<'_>, failures: &[Condition]) -> Option<Condition> {
+fn degraded(state: &AlertsState, seen: &Seen<'_>, failures: &[AlertCondition]) -> Option<AlertCondition> {
     let lacking = seen.array.degraded;
     let broken = seen.array.health == Health::Unusable;
     if lacking == 0 && !broken {
@@ -185,7 +198,7 @@ fn degraded(state: &AlertsState, seen: &Seen<'_>, failures: &[Condition]) -> Opt
     })
 }
 
-fn spares(seen: &Seen<'_>) -> Option<Condition> {
+fn spares(seen: &Seen<'_>) -> Option<AlertCondition> {
     let uuid = seen.id.uuid.as_ref()?;
     let wanted = *seen.rules.spares.get(&uuid.to_ascii_lowercase())?;
     let there = seen.array.spares.iter().filter(|spare| spare.state == SpareState::Spare).count() as u64;
@@ -197,7 +210,7 @@ fn spares(seen: &Seen<'_>) -> Option<Condition> {
 }
 
 /// Members that are slow, or have bad blocks.
-fn members(seen: &Seen<'_>) -> Vec<Condition> {
+fn members(seen: &Seen<'_>) -> Vec<AlertCondition> {
     let mut holds = Vec::new();
     for member in &seen.array.members {
         let name = name_of(member);
@@ -216,7 +229,7 @@ fn members(seen: &Seen<'_>) -> Vec<Condition> {
 }
 
 /// Raised once such an array was dirty; whether it is in this moment changes with every pause.
-fn write_hole(state: &AlertsState, seen: &Seen<'_>) -> Option<Condition> {
+fn write_hole(state: &AlertsState, seen: &Seen<'_>) -> Option<AlertCondition> {
     let array = seen.array;
     let parity = matches!(array.level.as_str(), "raid4" | "raid5" | "raid6");
     let logged = matches!(array.consistency.as_deref(), Some("ppl" | "journal"));
@@ -238,7 +251,7 @@ pub fn left(run: &ScrubReport) -> (u64, u64) {
     (run.mismatch_sectors.saturating_sub(run.repaired_sectors), run.unreadable_sectors)
 }
 
-fn mismatch(state: &AlertsState, seen: &Seen<'_>) -> Option<Condition> {
+fn mismatch(state: &AlertsState, seen: &Seen<'_>) -> Option<AlertCondition> {
     let run = last_done(seen.array)?;
     let (differ, unreadable) = left(run);
     if differ + unreadable == 0 {
@@ -246,14 +259,17 @@ fn mismatch(state: &AlertsState, seen: &Seen<'_>) -> Option<Condition> {
     }
     if seen.look.naming.contains(seen.id.id()) {
         let known = state.find(&seen.key(AlertKind::MismatchFound, None))?;
-        return Some(Condition {
+        return Some(AlertCondition {
             files: known.files.clone(),
             ..seen.condition(AlertKind::MismatchFound, None, known.level, known.text.clone())
         });
     }
     let files = seen.look.files.get(seen.id.id()).cloned().unwrap_or_default();
     let text = words::mismatch(seen.array, run, &files);
-    Some(Condition { files, ..seen.condition(AlertKind::MismatchFound, None, differ + unreadable, text) })
+    Some(AlertCondition {
+        files,
+        ..seen.condition(AlertKind::MismatchFound, None, differ + unreadable, text)
+    })
 }
 
 /// When a run ended, in seconds since 1970.
@@ -263,7 +279,7 @@ fn end_of(run: &ScrubReport) -> Option<u64> {
     Some(started + run.duration_secs.unwrap_or(0))
 }
 
-fn overdue(seen: &Seen<'_>, secs: u64) -> Option<Condition> {
+fn overdue(seen: &Seen<'_>, secs: u64) -> Option<AlertCondition> {
     let array = seen.array;
     let limit = seen.rules.scrub_overdue_secs?;
     let redundant = !matches!(array.level.as_str(), "raid0" | "linear");
@@ -279,7 +295,7 @@ fn overdue(seen: &Seen<'_>, secs: u64) -> Option<Condition> {
 }
 
 /// A file system that is nearly full.
-pub fn volume_full(server: &str, rules: &AlertRules, full: &Fullness) -> Option<Condition> {
+pub fn volume_full(server: &str, rules: &AlertRules, full: &Fullness) -> Option<AlertCondition> {
     let limit = rules.volume_full_percent?;
     let key = AlertKey {
         kind: AlertKind::VolumeFull,
@@ -287,10 +303,11 @@ pub fn volume_full(server: &str, rules: &AlertRules, full: &Fullness) -> Option<
         array: None,
         member: Some(full.volume.clone()),
     };
-    let severity = if full.percent >= 98 { Severity::Critical } else { AlertKind::VolumeFull.severity() };
+    let severity =
+        if full.percent >= 98 { AlertSeverity::Critical } else { AlertKind::VolumeFull.severity() };
     // From there on it is told again.
     let level = u64::from(full.percent >= 98);
-    (full.percent >= limit).then(|| Condition {
+    (full.percent >= limit).then(|| AlertCondition {
         key,
         slot: None,
         severity,
@@ -301,7 +318,7 @@ pub fn volume_full(server: &str, rules: &AlertRules, full: &Fullness) -> Option<
 }
 
 /// A drive that says that it fails.
-pub fn smart_failing(server: &str, drive: &DriveFault) -> Condition {
+pub fn smart_failing(server: &str, drive: &DriveFault) -> AlertCondition {
     let key = AlertKey {
         kind: AlertKind::SmartFailing,
         server: server.to_owned(),
@@ -309,5 +326,5 @@ pub fn smart_failing(server: &str, drive: &DriveFault) -> Condition {
         member: Some(drive.member.clone()),
     };
     let (severity, text) = (AlertKind::SmartFailing.severity(), words::smart(drive));
-    Condition { key, slot: None, severity, level: 0, text, files: Vec::new() }
+    AlertCondition { key, slot: None, severity, level: 0, text, files: Vec::new() }
 }

@@ -3,7 +3,7 @@
 use serde_json::Map;
 
 use super::{AlertRules, words};
-use crate::alerts::kind::{AlertKind, Severity};
+use crate::alerts::kind::{AlertKind, AlertSeverity};
 use crate::alerts::state::{
     Alert, AlertArray, AlertBrief, AlertKey, AlertState, AlertText, AlertsState, Notification,
 };
@@ -13,13 +13,13 @@ const BACK_SECS: u64 = 60;
 
 /// Something that holds now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Condition {
+pub struct AlertCondition {
     /// What tells it from others.
     pub key: AlertKey,
     /// The slot of the member.
     pub slot: Option<u16>,
     /// How urgent it is.
-    pub severity: Severity,
+    pub severity: AlertSeverity,
     /// What gets worse is told again.
     pub level: u64,
     /// In words.
@@ -72,7 +72,7 @@ impl Scope<'_> {
 pub fn merge(
     state: &mut AlertsState,
     scope: &Scope<'_>,
-    conditions: Vec<Condition>,
+    conditions: Vec<AlertCondition>,
     has_started: bool,
     secs: u64,
 ) -> Vec<Notification> {
@@ -101,8 +101,13 @@ pub fn merge(
     told
 }
 
-fn hold(state: &mut AlertsState, condition: Condition, has_started: bool, secs: u64) -> Option<Notification> {
-    let Condition { key, slot, severity, level, text, files } = condition;
+fn hold(
+    state: &mut AlertsState,
+    condition: AlertCondition,
+    has_started: bool,
+    secs: u64,
+) -> Option<Notification> {
+    let AlertCondition { key, slot, severity, level, text, files } = condition;
     let at = state.alerts.iter().position(|alert| alert.key.is(&key));
     let Some(at) = at else {
         let alert = Alert {

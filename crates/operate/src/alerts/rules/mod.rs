@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use wattle_server::protocol::events::FeedEvent;
 use wattle_server::protocol::report::{ArrayReport, ServerReport};
 
-use super::kind::{AlertKind, Severity};
+use super::kind::{AlertKind, AlertSeverity};
 use super::state::{AlertArray, AlertKey, AlertsState, ArrayMemory, Notification, ServerMemory};
 pub use conditions::{last_done, left};
-use merge::{Condition, Scope, merge, once};
+use merge::{AlertCondition, Scope, merge, once};
 pub use merge::{repeat, test_message};
 
 /// What an operator decides.
@@ -182,8 +182,11 @@ pub enum Gone {
 pub fn gone(state: &mut AlertsState, socket: &str, how: Gone, secs: u64) -> Vec<Notification> {
     let Some(memory) = state.servers.get(socket).cloned() else { return Vec::new() };
     match how {
+        // Its run is remembered: the next one is a start.
         Gone::GoodBye => {
-            state.servers.remove(socket);
+            if let Some(memory) = state.servers.get_mut(socket) {
+                memory.arrays.clear();
+            }
             Vec::new()
         }
         Gone::Forgotten => {
@@ -202,7 +205,14 @@ pub fn gone(state: &mut AlertsState, socket: &str, how: Gone, secs: u64) -> Vec<
                     member: None,
                 };
                 let text = words::disappeared(&memory.name, array, how);
-                Condition { key, slot: None, severity: Severity::Critical, level: 0, text, files: Vec::new() }
+                AlertCondition {
+                    key,
+                    slot: None,
+                    severity: AlertSeverity::Critical,
+                    level: 0,
+                    text,
+                    files: Vec::new(),
+                }
             };
             let conditions = match &memory.arrays[..] {
                 [] => vec![condition(None)],
@@ -221,7 +231,7 @@ pub fn is_back(state: &mut AlertsState, memory: &ServerMemory, secs: u64) -> Vec
 fn disappeared(
     state: &mut AlertsState,
     memory: &ServerMemory,
-    conditions: Vec<Condition>,
+    conditions: Vec<AlertCondition>,
     secs: u64,
 ) -> Vec<Notification> {
     let ids: Vec<_> = memory.arrays.iter().map(|array| array.id().to_owned()).collect();

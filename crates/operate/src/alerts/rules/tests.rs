@@ -140,7 +140,7 @@ fn a_member_fails_is_replaced_and_that_is_over() {
         (told[0].event.as_str(), told[0].over, told[0].alerts[0].kind),
         ("Recovered", true, AlertKind::Fail)
     );
-    assert_eq!(told[0].urgency(), Severity::Critical, "it goes where the failure went");
+    assert_eq!(told[0].urgency(), AlertSeverity::Critical, "it goes where the failure went");
     assert!(world.state.alerts.is_empty() && world.state.over[0].state == AlertState::Over);
 }
 
@@ -339,7 +339,7 @@ fn a_server_that_dies_is_told_and_one_that_says_good_bye_is_not() {
     let memory = world.state.servers["data"].clone();
     assert_eq!(is_back(&mut world.state, &memory, secs)[0].event, "Recovered");
     assert!(gone(&mut world.state, "data", Gone::GoodBye, secs).is_empty());
-    assert!(world.state.servers.is_empty() && world.raised().is_empty());
+    assert!(world.state.servers["data"].arrays.is_empty() && world.raised().is_empty());
     // What is forgotten is over too.
     world.look();
     gone(&mut world.state, "data", Gone::Died, secs);

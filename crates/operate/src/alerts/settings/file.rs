@@ -12,7 +12,7 @@ use super::template::{Escape, Template};
 use super::{
     AlertSettings, ChannelSettings, ChannelWay, LOOK, MailSettings, WebhookPreset, WebhookSettings, machine,
 };
-use crate::alerts::kind::{AlertKind, Severity};
+use crate::alerts::kind::{AlertKind, AlertSeverity};
 use crate::alerts::rules::AlertRules;
 
 /// Where sendmail is.
@@ -134,9 +134,13 @@ impl Text<'_> {
         }
     }
 
-    fn severity(&self, text: Option<&Spanned<String>>, usual: Severity) -> Result<Severity, Problem> {
+    fn severity(
+        &self,
+        text: Option<&Spanned<String>>,
+        usual: AlertSeverity,
+    ) -> Result<AlertSeverity, Problem> {
         let Some(text) = text else { return Ok(usual) };
-        let known = [Severity::Info, Severity::Warning, Severity::Critical];
+        let known = [AlertSeverity::Info, AlertSeverity::Warning, AlertSeverity::Critical];
         known.into_iter().find(|severity| severity.word() == text.get_ref()).ok_or_else(|| {
             let what = format!("at_least = {:?} is not known", text.get_ref());
             self.bad(
@@ -371,7 +375,7 @@ fn of_mail(file: &Text<'_>, mail: &Spanned<Mail>) -> Result<ChannelSettings, Pro
         mail.sendmail.as_ref().map_or_else(|| PathBuf::from(SENDMAIL), |path| path.get_ref().clone());
     Ok(ChannelSettings {
         name: name(file, mail.name.as_ref(), "mail")?,
-        at_least: file.severity(mail.at_least.as_ref(), Severity::Warning)?,
+        at_least: file.severity(mail.at_least.as_ref(), AlertSeverity::Warning)?,
         only: file.kinds(mail.only.as_ref())?,
         time_max: file.time_max(mail.timeout.as_ref())?,
         way: ChannelWay::Mail(MailSettings { to, from, sendmail }),
@@ -388,7 +392,7 @@ fn of_program(file: &Text<'_>, program: &Spanned<Program>) -> Result<ChannelSett
     }
     Ok(ChannelSettings {
         name: name(file, program.name.as_ref(), "program")?,
-        at_least: file.severity(program.at_least.as_ref(), Severity::Info)?,
+        at_least: file.severity(program.at_least.as_ref(), AlertSeverity::Info)?,
         only: file.kinds(program.only.as_ref())?,
         time_max: file.time_max(program.timeout.as_ref())?,
         way: ChannelWay::Program(path.clone()),
@@ -469,7 +473,7 @@ fn of_webhook(file: &Text<'_>, hook: &Spanned<Webhook>) -> Result<ChannelSetting
     let usual_name = preset.map_or("webhook", presets::name);
     Ok(ChannelSettings {
         name: name(file, hook.name.as_ref(), usual_name)?,
-        at_least: file.severity(hook.at_least.as_ref(), Severity::Warning)?,
+        at_least: file.severity(hook.at_least.as_ref(), AlertSeverity::Warning)?,
         only: file.kinds(hook.only.as_ref())?,
         time_max: file.time_max(hook.timeout.as_ref())?,
         way: ChannelWay::Webhook(Box::new(WebhookSettings {

@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn what_monitors_need_is_read() {
         let text = "# a comment\nDEVICE partitions\nHOMEHOST <system>\n\
-            MAILADDR root   # who\nmailfrom \"The NAS\" <nas@example.org>\nPROGRAM /usr/sbin/handle-mdadm-events\n\
+            MAILADDR root   # a word\nmailfrom \"The NAS\" <nas@example.org>\nPROGRAM /usr/sbin/handle-mdadm-events\n\
             MONITORDELAY 30\n\
             ARRAY /dev/md/data metadata=1.2 name=nas:data\n   UUID=d4456855:878c1153:a132709f:86ddf6a8 spares=2\n\
             ARRAY /dev/md1 UUID=D4456855878C1153A132709F86DDF6A9 spares=1\nARRAY /dev/md2 spares=1\n";

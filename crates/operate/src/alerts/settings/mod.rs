@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use wattle_control::{Code, Problem};
 
-use super::kind::{AlertKind, Severity};
+use super::kind::{AlertKind, AlertSeverity};
 use super::rules::AlertRules;
 use super::state::Notification;
 use template::Template;
@@ -55,7 +55,7 @@ pub struct ChannelSettings {
     /// Its name; no two have the same.
     pub name: String,
     /// Only what is at least so urgent.
-    pub at_least: Severity,
+    pub at_least: AlertSeverity,
     /// Only these kinds, if there are any.
     pub only: Vec<AlertKind>,
     /// How long a receiver may take.
@@ -78,9 +78,9 @@ pub enum ChannelWay {
 /// Mail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MailSettings {
-    /// To whom.
+    /// Addresses that it goes to.
     pub to: Vec<String>,
-    /// From whom.
+    /// The address that it comes from.
     pub from: Option<String>,
     /// The program that takes it.
     pub sendmail: PathBuf,
@@ -194,7 +194,7 @@ impl AlertSettings {
             match file::is_address(&to) {
                 true => self.channels.push(ChannelSettings {
                     name: "mdadm.conf-mail".to_owned(),
-                    at_least: Severity::Warning,
+                    at_least: AlertSeverity::Warning,
                     only: Vec::new(),
                     time_max: file::TIME_MAX,
                     way: ChannelWay::Mail(MailSettings { to: vec![to], from: conf.mail_from, sendmail }),
@@ -205,7 +205,7 @@ impl AlertSettings {
         if let Some(program) = conf.program {
             self.channels.push(ChannelSettings {
                 name: "mdadm.conf-program".to_owned(),
-                at_least: Severity::Info,
+                at_least: AlertSeverity::Info,
                 only: Vec::new(),
                 time_max: file::TIME_MAX,
                 way: ChannelWay::Program(program),

@@ -62,9 +62,9 @@ fn channels_have_names_and_what_an_operator_wants_of_them() {
     let wants =
         |told: &Notification| -> Vec<bool> { settings.channels.iter().map(|c| c.wants(told)).collect() };
     assert_eq!(wants(&told), [true; 4], "a test goes everywhere");
-    let fail = Notification { kind: AlertKind::Fail, severity: Severity::Critical, ..told.clone() };
+    let fail = Notification { kind: AlertKind::Fail, severity: AlertSeverity::Critical, ..told.clone() };
     assert_eq!(wants(&fail), [true; 4]);
-    let slow = Notification { kind: AlertKind::MemberSlow, severity: Severity::Warning, ..told };
+    let slow = Notification { kind: AlertKind::MemberSlow, severity: AlertSeverity::Warning, ..told };
     assert_eq!(wants(&slow), [true, false, true, false]);
 }
 
@@ -120,11 +120,11 @@ fn what_is_shown_of_a_webhook_has_no_secret() {
 /// Whatever arrays and members are called, what is sent is JSON, and says what it is to say.
 #[test]
 fn presets_are_json_whatever_names_there_are() {
-    use crate::alerts::channels::Sender;
+    use crate::alerts::channels::MessageSender;
     let mut state = crate::alerts::state::AlertsState::default();
     let mut told = crate::alerts::rules::test_message(&mut state, "da\"ta", 0);
     told.text.what = "\"},{\"x\": \u{1}\\ <&>".to_owned();
-    let sender = Sender { host: "na\"s".to_owned(), origin: "o".to_owned(), repeat_secs: None };
+    let sender = MessageSender { host: "na\"s".to_owned(), origin: "o".to_owned(), repeat_secs: None };
     for preset in ["gotify", "slack", "discord", "telegram", "alertmanager", ""] {
         let preset_line = if preset.is_empty() { String::new() } else { format!("preset = {preset:?}\n") };
         let text = format!(

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::super::beside;
-use super::super::channels::{self, Delivery, Sender};
+use super::super::channels::{self, Delivery, MessageSender};
 use super::super::journal::Journal;
 use super::super::settings::ChannelSettings;
 use super::super::state::{AlertsState, Notification, Owed, Tried};
@@ -54,7 +54,7 @@ pub struct Courier {
     /// The channel.
     pub channel: ChannelSettings,
     /// What messages say of where they come from.
-    pub sender: Sender,
+    pub sender: MessageSender,
     /// What is owed.
     pub journal: Arc<Journal>,
     /// Wakes it.

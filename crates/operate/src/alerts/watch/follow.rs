@@ -31,7 +31,7 @@ const ENDING: Duration = Duration::from_millis(100);
 const LEFT: Duration = Duration::from_millis(300);
 
 /// What was found out of a server.
-pub enum Found {
+pub enum ServerFound {
     /// It answers.
     Seen {
         /// What happened since.
@@ -52,11 +52,11 @@ pub struct Followed {
     /// How often it is looked at when nothing happens.
     pub look: Duration,
     /// Takes what is found out.
-    pub found: Sender<(PathBuf, Found)>,
+    pub found: Sender<(PathBuf, ServerFound)>,
 }
 
 impl Followed {
-    fn tell(&self, found: Found) -> bool {
+    fn tell(&self, found: ServerFound) -> bool {
         self.found.send((self.socket.clone(), found)).is_ok()
     }
 
@@ -75,7 +75,7 @@ impl Followed {
                     let busy = status.arrays.iter().any(|array| array.sync.is_some());
                     wait = if busy { self.look.min(LOOK_AT_JOB) } else { self.look };
                     let ending = events.ending;
-                    if !self.tell(Found::Seen { events: Box::new(events), status: Box::new(status) }) {
+                    if !self.tell(ServerFound::Seen { events: Box::new(events), status: Box::new(status) }) {
                         return;
                     }
                     if ending {
@@ -85,7 +85,7 @@ impl Followed {
                 }
                 // It ended between the two, or while it was waited for.
                 Ok(None) | Err(_) if let Some(gone) = how_gone(&self.socket) => {
-                    self.tell(Found::Gone(gone));
+                    self.tell(ServerFound::Gone(gone));
                     return;
                 }
                 Ok(None) => beside::sleep(ENDING),
@@ -93,7 +93,7 @@ impl Followed {
                     wait = Duration::ZERO;
                     if !silent && is_silence(&problem) && beside::now() - heard >= SILENT {
                         silent = true;
-                        if !self.tell(Found::Gone(Gone::Silent)) {
+                        if !self.tell(ServerFound::Gone(Gone::Silent)) {
                             return;
                         }
                     }
@@ -108,13 +108,18 @@ impl Followed {
         while how_gone(&self.socket).is_none() {
             beside::sleep(ENDING);
         }
-        self.tell(Found::Gone(Gone::GoodBye));
+        self.tell(ServerFound::Gone(Gone::GoodBye));
     }
 }
 
 /// A server that says that it cannot is not silent.
 fn is_silence(problem: &Problem) -> bool {
     !problem.is_transient
+}
+
+/// Whether a process listens at a socket now.
+pub fn listens(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
 }
 
 /// Whether and how a server is gone: one that ends takes its socket away, one that dies leaves it.

@@ -19,7 +19,7 @@ use super::super::rules::{self, DriveFault, Fullness, Gone, Look};
 use super::super::settings::AlertSettings;
 use super::super::state::{AlertArray, AlertsState, Notification, ServerMemory};
 use super::deliver::{Bell, Courier};
-use super::follow::{Followed, Found, how_gone};
+use super::follow::{Followed, ServerFound, listens};
 use super::{WatchNote, WatchOptions};
 
 /// Between two looks for new servers, settings that changed, and alerts that are due.
@@ -40,7 +40,8 @@ enum Others {
 /// What is known of a server that is followed.
 struct Known {
     status: ServerReport,
-    asked: Instant,
+    /// When others were asked about it last.
+    asked: Option<Instant>,
 }
 
 /// What decides.
@@ -53,7 +54,7 @@ pub struct Hub<'a> {
     bell: Arc<Bell>,
     /// Ends the threads that deliver.
     couriers: Arc<AtomicBool>,
-    found: (Sender<(PathBuf, Found)>, Receiver<(PathBuf, Found)>),
+    found: (Sender<(PathBuf, ServerFound)>, Receiver<(PathBuf, ServerFound)>),
     others: (Sender<Others>, Receiver<Others>),
     /// Sockets that are followed.
     followed: BTreeSet<PathBuf>,
@@ -62,6 +63,8 @@ pub struct Hub<'a> {
     files: BTreeMap<String, (u64, Option<Vec<String>>)>,
     /// The clock of the day, and another one, at the last look.
     clocks: (u64, Instant),
+    /// It was told that the runtime directory cannot be trusted.
+    told_unsafe: bool,
 }
 
 impl<'a> Hub<'a> {
@@ -87,6 +90,7 @@ impl<'a> Hub<'a> {
             known: BTreeMap::new(),
             files: BTreeMap::new(),
             clocks: (beside::wall_secs(), beside::now()),
+            told_unsafe: false,
         };
         Ok(hub)
     }
@@ -130,7 +134,7 @@ impl<'a> Hub<'a> {
             state.origin.clone()
         })?;
         self.couriers = Arc::default();
-        let sender = channels::Sender {
+        let sender = channels::MessageSender {
             host: self.settings.host.clone(),
             origin: updated.value,
             repeat_secs: self.settings.rules.repeat_secs,
@@ -209,8 +213,16 @@ impl<'a> Hub<'a> {
 
     /// Follows what is new, and sees what is gone.
     fn find_servers(&mut self) -> Result<(), Problem> {
-        let dir = &self.options.runtime_dir;
-        if dir.check().is_err() {
+        let options = self.options;
+        let dir = &options.runtime_dir;
+        let unsafe_dir = dir.check().err();
+        if let Some(problem) = &unsafe_dir
+            && !self.told_unsafe
+        {
+            self.note(WatchNote::Note(format!("{}: {}", problem.what, problem.why)));
+        }
+        self.told_unsafe = unsafe_dir.is_some();
+        if self.told_unsafe {
             return Ok(());
         }
         let sockets = dir.sockets();
@@ -218,7 +230,8 @@ impl<'a> Hub<'a> {
         let state = self.journal.read()?;
         for socket in new {
             let memory = state.servers.get(&key(&socket));
-            if memory.is_some_and(|memory| memory.died) && how_gone(&socket) == Some(Gone::Died) {
+            // That it died is known; a new one that listens there is not dead.
+            if memory.is_some_and(|memory| memory.died) && !listens(&socket) {
                 continue;
             }
             self.follow(&socket, memory);
@@ -226,7 +239,8 @@ impl<'a> Hub<'a> {
         // Those that are remembered and have no socket any more.
         let there: BTreeSet<_> = sockets.iter().map(|socket| key(socket)).collect();
         for (name, memory) in state.servers.iter().filter(|(name, _)| !there.contains(*name)) {
-            if self.followed.iter().any(|socket| key(socket) == **name) {
+            let is_known = memory.arrays.is_empty() && !memory.died;
+            if is_known || self.followed.iter().any(|socket| key(socket) == *name.as_str()) {
                 continue;
             }
             let how = if memory.died { Gone::Forgotten } else { Gone::GoodBye };
@@ -253,10 +267,10 @@ impl<'a> Hub<'a> {
         }
     }
 
-    fn take(&mut self, socket: &Path, found: Found) -> Result<(), Problem> {
+    fn take(&mut self, socket: &Path, found: ServerFound) -> Result<(), Problem> {
         match found {
-            Found::Seen { events, status } => self.seen(socket, &events, *status),
-            Found::Gone(how) => {
+            ServerFound::Seen { events, status } => self.seen(socket, &events, *status),
+            ServerFound::Gone(how) => {
                 let (name, now) = (key(socket), beside::wall_secs());
                 if how != Gone::Silent {
                     self.followed.remove(socket);
@@ -276,9 +290,7 @@ impl<'a> Hub<'a> {
 
     fn seen(&mut self, socket: &Path, events: &EventsReport, status: ServerReport) -> Result<(), Problem> {
         self.name_files(&status);
-        let asked = self.known.get(socket).map_or_else(beside::now, |known| known.asked);
-        let asked =
-            if self.known.contains_key(socket) { asked } else { asked - ASK_OTHERS.min(asked.elapsed()) };
+        let asked = self.known.get(socket).and_then(|known| known.asked);
         let name = key(socket);
         self.look(&name, Some(events), &status, None, None)?;
         self.known.insert(socket.to_owned(), Known { status, asked });
@@ -302,7 +314,7 @@ impl<'a> Hub<'a> {
         self.decide(|state| {
             let before = state.servers.get(name).cloned();
             let has_started =
-                events.is_some_and(|events| before.as_ref().is_none_or(|b| b.epoch != events.epoch));
+                events.is_some_and(|events| before.as_ref().is_some_and(|b| b.epoch != events.epoch));
             let look = Look {
                 report: status,
                 events: events.map_or(&[], |events| &events.events),
@@ -356,10 +368,10 @@ impl<'a> Hub<'a> {
     fn ask_others(&mut self) {
         let now = beside::now();
         for (socket, known) in &mut self.known {
-            if now - known.asked < ASK_OTHERS {
+            if known.asked.is_some_and(|asked| now - asked < ASK_OTHERS) {
                 continue;
             }
-            known.asked = now;
+            known.asked = Some(now);
             let (sources, sender) = (self.options.sources.clone(), self.others.0.clone());
             let (status, socket) = (known.status.clone(), socket.clone());
             beside::start("alert-others", move || {

@@ -18,7 +18,7 @@ use wattle_server::protocol::report::{ArrayReport, ScrubReport, ServerReport};
 use wattle_server::socket::RuntimeDir;
 
 use super::beside;
-use super::channels::{self, Delivery, Sender};
+use super::channels::{self, Delivery, MessageSender};
 use super::journal::Journal;
 use super::rules::{DriveFault, Fullness, test_message};
 use super::settings::AlertSettings;
@@ -164,7 +164,8 @@ pub fn test(settings: &AlertSettings, journal: &Journal) -> Result<Vec<TestOutco
     let now = beside::wall_secs();
     let make = |state: &mut AlertsState| (test_message(state, &settings.host, now), state.origin.clone());
     let (message, origin) = journal.update(make)?.value;
-    let sender = Sender { host: settings.host.clone(), origin, repeat_secs: settings.rules.repeat_secs };
+    let sender =
+        MessageSender { host: settings.host.clone(), origin, repeat_secs: settings.rules.repeat_secs };
     let (results, received) = std::sync::mpsc::channel();
     for (ix, channel) in settings.channels.iter().cloned().enumerate() {
         let (message, sender, results) = (message.clone(), sender.clone(), results.clone());

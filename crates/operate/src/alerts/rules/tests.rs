@@ -293,7 +293,7 @@ fn a_mismatch_is_told_with_its_files_until_a_check_finds_none() {
 #[test]
 fn background_work_is_told_as_mdadm_tells_it() {
     let mut world = World::new("raid5", &["a", "b", "c"]);
-    let mut event = |world: &mut World, kind, text: &str| {
+    let event = |world: &mut World, kind, text: &str| {
         world.event(kind, "c", 2, text);
         world.events[0].action = Some("check".to_owned());
     };

@@ -404,10 +404,8 @@ fn of_webhook(file: &Text<'_>, hook: &Spanned<Webhook>) -> Result<ChannelSetting
     let preset = hook.preset.as_ref().map(|name| of_preset(file, name)).transpose()?;
     let missing =
         |key: &str, next: &str| file.bad(at, &format!("the webhook has no {key}"), "it is needed", next);
-    let form = match preset {
-        Some(preset) => Some(presets::form(preset, hook.chat.as_ref().map(|chat| chat.get_ref().as_str()))),
-        None => None,
-    };
+    let chat = hook.chat.as_ref().map(|chat| chat.get_ref().as_str());
+    let form = preset.map(|preset| presets::form(preset, chat));
     let url = match (&hook.url, form.as_ref().and_then(|form| form.url)) {
         (Some(url), _) => file.url(&Spanned::new(url.span(), presets::completed(preset, url.get_ref())))?,
         (None, Some(usual)) => file.url(&Spanned::new(at..at, usual.to_owned()))?,

@@ -43,6 +43,9 @@ pub enum ServerFound {
     Gone(Gone),
 }
 
+/// What was found out of the server of a socket.
+pub type FollowNews = (PathBuf, ServerFound);
+
 /// A server that is followed.
 pub struct Followed {
     /// Its socket.
@@ -52,7 +55,7 @@ pub struct Followed {
     /// How often it is looked at when nothing happens.
     pub look: Duration,
     /// Takes what is found out.
-    pub found: Sender<(PathBuf, ServerFound)>,
+    pub found: Sender<FollowNews>,
 }
 
 impl Followed {

@@ -19,7 +19,7 @@ use super::super::rules::{self, DriveFault, Fullness, Gone, Look};
 use super::super::settings::AlertSettings;
 use super::super::state::{AlertArray, AlertsState, Notification, ServerMemory};
 use super::deliver::{Bell, Courier};
-use super::follow::{Followed, ServerFound, listens};
+use super::follow::{FollowNews, Followed, ServerFound, listens};
 use super::{WatchNote, WatchOptions};
 
 /// Between two looks for new servers, settings that changed, and alerts that are due.
@@ -54,7 +54,7 @@ pub struct Hub<'a> {
     bell: Arc<Bell>,
     /// Ends the threads that deliver.
     couriers: Arc<AtomicBool>,
-    found: (Sender<(PathBuf, ServerFound)>, Receiver<(PathBuf, ServerFound)>),
+    found: (Sender<FollowNews>, Receiver<FollowNews>),
     others: (Sender<Others>, Receiver<Others>),
     /// Sockets that are followed.
     followed: BTreeSet<PathBuf>,

@@ -508,6 +508,22 @@ codes! {
     DriveNotAsked = 225, Failed, "a drive could not be asked about itself",
         "What a drive says of its own health comes from smartctl (package smartmontools), which needs root, or CAP_SYS_RAWIO and the \
          drive. Arrays do not depend on it: what is missing is the drive's own view.";
+
+    ConsoleReadOnly = 285, Refused, "the page takes no orders",
+        "`wattle console` shows, and changes nothing, unless it is started with a token: `wattle console --token-file FILE`. Orders of the \
+         page are those of the command line, so whatever it offers can be typed too.";
+    OrderNotConfirmed = 286, Refused, "an order was not confirmed as it would be carried out",
+        "The page shows the command that an order runs, and runs it only if exactly this command is confirmed. In between, something \
+         changed: another array has the name, or the order was altered on its way. Ask again and read what is shown.";
+    BadConsoleOrder = 287, Usage, "an order of the page is not understood",
+        "An order is a JSON object: `order` (check, abort, pause, resume, fail, replace, locate), `array` (the key of the page's document) \
+         and, where a member is meant, `slot`. Members are named by their slot and never by a path.";
+    NoLocateLight = 288, Failed, "a drive's light cannot be switched",
+        "Lights of drive bays are switched through the kernel's enclosure services (module ses): /sys/class/block/DEVICE/device/\
+         enclosure_device:SLOT/locate. Drives without a backplane have none. The serial number on the label tells the drive for sure: the \
+         page and `wattle status` show it where it is known.";
+    ConsoleFailed = 289, Failed, "the page cannot be shown",
+        "A thread to look at servers with could not be started. The system's limits say why.";
 }
 
 impl Code {

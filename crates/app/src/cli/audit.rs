@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use wattle_advise::audit::Severity;
+use wattle_control::{Code, Problem};
 
 use super::{Force, Json, MapArgs, name_text};
 
@@ -60,6 +61,29 @@ pub struct AuditArgs {
     pub force: Force,
     #[command(flatten)]
     pub json: Json,
+}
+
+impl AuditArgs {
+    /// The arguments of these words, as if they had been typed.
+    ///
+    /// # Errors
+    /// They are no arguments of it.
+    pub fn of_words(words: impl IntoIterator<Item = String>) -> Result<Self, Problem> {
+        #[derive(Parser)]
+        struct Typed {
+            #[command(flatten)]
+            args: AuditArgs,
+        }
+        let typed = Typed::try_parse_from(words).map(|typed| typed.args);
+        typed.map_err(|error| {
+            Problem::new(
+                Code::Usage,
+                error.to_string(),
+                "a member has a name that no argument can have",
+                "rename it",
+            )
+        })
+    }
 }
 
 /// `--fail-on`.

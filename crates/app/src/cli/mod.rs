@@ -6,6 +6,7 @@
 mod alerts;
 mod audit;
 mod bench;
+mod console;
 mod copy;
 mod detail;
 mod files;
@@ -40,6 +41,7 @@ use wattle_server::array::MadeUpShape;
 pub use alerts::{AckArgs, AlertFiles, AlertListArgs, AlertTestArgs, AlertsArgs, AlertsCommand, WatchArgs};
 pub use audit::AuditArgs;
 pub use bench::BenchArgs;
+pub use console::ConsoleArgs;
 pub use copy::CopyArgs;
 pub use detail::{DetailArgs, DetailFormat, ExamineFormat};
 pub use files::{FilesOn, GetArgs, LsArgs};
@@ -135,6 +137,7 @@ pub enum CliCommand {
     Status(StatusArgs),
     Detail(DetailArgs),
     Top(TopArgs),
+    Console(ConsoleArgs),
     Why(WhyArgs),
     Stop(StopArgs),
     Fail(FailArgs),

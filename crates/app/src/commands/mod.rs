@@ -4,6 +4,7 @@ mod alerts;
 pub mod audit;
 mod bench;
 mod cat;
+mod console;
 mod copy;
 mod create;
 mod detail;
@@ -71,6 +72,7 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
         CliCommand::Mount(args) => mount::mount(&args),
         CliCommand::Umount(args) => done(mount::umount(&args)),
         CliCommand::Status(args) => status::run(&args, screen),
+        CliCommand::Console(args) => done(console::run(&access, &args)),
         CliCommand::Stop(args) => done(stop::run(&args)),
         CliCommand::Top(args) => done(top::run(&args, screen)),
         CliCommand::Why(args) => done(why::run(&access, &args, screen)),

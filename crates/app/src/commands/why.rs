@@ -1,12 +1,16 @@
 //! `wattle why`: what was decided about an array and each of its members, from which event counts
 //! and times, and what helps.
 
+use std::path::Path;
+
 use serde::Serialize;
 use wattle_control::Problem;
 use wattle_control::members::MemberAccess;
 use wattle_server::protocol::SCHEMA_VERSION;
+use wattle_server::protocol::report::ArrayReport;
 use wattle_server::protocol::why::{DecisionReport, WhyReport};
-use wattle_server::socket::client;
+use wattle_server::socket::RuntimeDir;
+use wattle_server::socket::client::{self, Servers};
 use wattle_server::why;
 
 use super::interval::{ArrayInterval, Snapshot};
@@ -49,6 +53,25 @@ pub fn run(access: &MemberAccess, args: &WhyArgs, screen: Screen) -> Result<(), 
     }
     let parts: Vec<_> = arrays.iter().map(|array| render(array, screen)).collect();
     output::print_fitted(&parts.join("\n"))
+}
+
+/// What `--json` shows of an array that is served, or of all.
+///
+/// # Errors
+/// There is no such array, or its server does not answer.
+pub fn document(dir: &RuntimeDir, array: Option<&str>) -> Result<serde_json::Value, Problem> {
+    let servers = Servers::ask(dir);
+    let of = |(socket, array): (&Path, &ArrayReport)| {
+        client::why(socket, array.uuid.as_deref().unwrap_or(&array.name))
+    };
+    let arrays = match array {
+        Some(name) => {
+            let meant = servers.meant(dir, name)?;
+            meant.arrays.iter().map(|array| of((meant.socket, array))).collect::<Result<_, _>>()?
+        }
+        None => servers.arrays().map(of).collect::<Result<_, _>>()?,
+    };
+    Ok(serde_json::to_value(Report { schema_version: SCHEMA_VERSION, arrays }).unwrap_or_default())
 }
 
 #[derive(Serialize)]

@@ -265,6 +265,11 @@ fn the_page_for_scripts_says_what_happens() {
 }
 
 #[test]
+fn the_page_on_the_console_says_what_happens() {
+    run_page("docs/console.md", &["curl", "jq"], 1, 9);
+}
+
+#[test]
 fn the_examples_of_every_help_say_what_happens() {
     run_page("crates/app/tests/cli/examples.md", &["nbdcopy", "nbdinfo", "jq", "mkfs.ext4"], 8, 100);
 }

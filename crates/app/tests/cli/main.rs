@@ -17,6 +17,8 @@ mod audit_cases;
 mod audit_system;
 mod bad_input;
 mod bench;
+mod browser;
+mod console;
 mod contract;
 mod copied;
 mod copy;

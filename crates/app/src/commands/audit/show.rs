@@ -51,7 +51,8 @@ pub fn show(report: &AuditReport, suppressed: usize, verbose: bool, screen: Scre
     output::print(&(figures + &render(report, suppressed, screen)))
 }
 
-fn document(report: &AuditReport, suppressed: usize) -> Document<'_> {
+/// The document of `--json`.
+pub fn document(report: &AuditReport, suppressed: usize) -> impl Serialize + '_ {
     Document {
         schema_version: SCHEMA_VERSION,
         findings: report.findings.iter().map(finding_report).collect(),

@@ -3,6 +3,7 @@
 mod mdstat;
 pub mod text;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -10,6 +11,7 @@ use wattle_control::Problem;
 use wattle_server::protocol::ErrorReport;
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::protocol::report::{ArrayReport, ServerReport, VolumeReport};
+use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::{NamedServed, Servers};
 
 use crate::cli::StatusArgs;
@@ -93,16 +95,7 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let shown: Vec<_> =
         shown.iter().flat_map(|one| one.arrays.iter().map(|array| (one.server, *array))).collect();
     if args.json.json {
-        let arrays = shown.iter().map(|(server, array)| served(server, array)).collect();
-        let errors = silent.iter().map(ErrorReport::from).collect();
-        let volumes = volumes.iter().map(|(server, volume)| ServedVolume {
-            volume,
-            server: &server.server,
-            pid: server.pid,
-        });
-        let volumes = volumes.collect();
-        let died = dead.iter().map(|socket| socket.display().to_string()).collect();
-        output::print_json(&Report { schema_version: SCHEMA_VERSION, arrays, volumes, errors, died })?;
+        output::print_json(&report(&shown, &volumes, silent, dead))?;
     } else if args.mdstat {
         output::print(&mdstat::render(shown.iter().map(|(_, array)| *array)))?;
     } else {
@@ -131,6 +124,36 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
         }
         (false, Some(failed)) => Ok(failed),
         (false, None) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// What `--json` shows of everything that is served, as a value.
+pub fn document(dir: &RuntimeDir) -> serde_json::Value {
+    let servers = Servers::ask(dir);
+    let arrays = servers.reports().flat_map(|server| server.arrays.iter().map(move |array| (server, array)));
+    let volumes =
+        servers.reports().flat_map(|server| server.volumes.iter().map(move |volume| (server, volume)));
+    let (arrays, volumes): (Vec<_>, Vec<_>) = (arrays.collect(), volumes.collect());
+    serde_json::to_value(report(&arrays, &volumes, &servers.silent, &servers.dead)).unwrap_or_default()
+}
+
+fn report<'a>(
+    arrays: &[(&'a ServerReport, &'a ArrayReport)],
+    volumes: &[(&'a ServerReport, &'a VolumeReport)],
+    silent: &[Problem],
+    dead: &[PathBuf],
+) -> Report<'a> {
+    let volume = |(server, volume): &(&'a ServerReport, &'a VolumeReport)| ServedVolume {
+        volume,
+        server: &server.server,
+        pid: server.pid,
+    };
+    Report {
+        schema_version: SCHEMA_VERSION,
+        arrays: arrays.iter().map(|(server, array)| served(server, array)).collect(),
+        volumes: volumes.iter().map(volume).collect(),
+        errors: silent.iter().map(ErrorReport::from).collect(),
+        died: dead.iter().map(|socket| socket.display().to_string()).collect(),
     }
 }
 

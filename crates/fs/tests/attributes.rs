@@ -15,8 +15,8 @@ use std::path::Path;
 use common::{image, mounted, open, program, run};
 use rustix::fs::{XattrFlags, llistxattr, lsetxattr};
 
-/// An ACL of more than what the permissions say: version 2, then tag, permissions and number of each
-/// entry.
+/// An ACL of more than what the permissions say: version 2, then tag, permissions and number of
+/// each entry.
 fn acl() -> Vec<u8> {
     let entries =
         [(0x01, 6, u32::MAX), (0x02, 4, 1000), (0x04, 4, u32::MAX), (0x10, 4, u32::MAX), (0x20, 4, u32::MAX)];

@@ -121,6 +121,14 @@ impl Study {
     /// # Errors
     /// There is no such array, or the load does not fit it.
     pub fn limit(&self) -> Result<Limit, MeasureError> {
+        self.limit_of(self.load.read_part())
+    }
+
+    /// The same for another part of reads: chance draws not exactly the part that is asked for.
+    ///
+    /// # Errors
+    /// As [`Self::limit`].
+    pub fn limit_of(&self, read_part: f64) -> Result<Limit, MeasureError> {
         let setup = &self.setup;
         let array = UniformArray {
             members: setup.members,
@@ -130,7 +138,7 @@ impl Study {
         };
         let asked = Demand {
             random: self.load.rw.random(),
-            read_part: self.load.read_part(),
+            read_part,
             bytes: self.load.bs_bytes,
             depth: self.load.depth() as u64,
         };

@@ -49,8 +49,8 @@ pub struct PlatterTurn {
 }
 
 impl PlatterTurn {
-    /// Seconds until a place passes under the head that would get there in `pass` seconds if it read
-    /// on: whole turns of the way may be left out, as long as there is time for a seek.
+    /// Seconds until a place passes under the head that would get there in `pass` seconds if it
+    /// read on: whole turns of the way may be left out, as long as there is time for a seek.
     fn skip_seconds(self, pass: f64) -> f64 {
         let turns = ((pass - self.seek_seconds) / self.seconds).floor().max(0.0);
         if pass < self.seconds { pass } else { pass - turns * self.seconds }
@@ -404,9 +404,13 @@ fn reads_that_skip(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Opti
 #[must_use]
 pub fn writes_in_sequence(array: &UniformArray, drive: &DriveRates, bytes: u64, depth: u64) -> Limit {
     let (n, w) = (array.n(), drive.write_bytes_per_second);
+    // What is stated for small requests holds for them, whatever bandwidth says.
+    let small = if drive.rotational { 0.0 } else { drive.writes_per_second * bytes as f64 };
+    let (each_name, each) =
+        if bytes as f64 <= SMALL_BYTES && small > w { ("W x bs", small) } else { ("w", w) };
     match array.scheme {
-        Scheme::Striped => in_sequence("N", n, "w", w, bytes),
-        Scheme::Mirrored { copies, .. } => in_sequence("N/k", n / f64::from(copies), "w", w, bytes),
+        Scheme::Striped => in_sequence("N", n, each_name, each, bytes),
+        Scheme::Mirrored { copies, .. } => in_sequence("N/k", n / f64::from(copies), each_name, each, bytes),
         Scheme::Parity { parities } => {
             let in_flight = bytes.saturating_mul(depth.max(1)) as f64;
             if in_flight >= array.stripe_bytes() as f64 {
@@ -414,7 +418,7 @@ pub fn writes_in_sequence(array: &UniformArray, drive: &DriveRates, bytes: u64, 
             }
             // Of each parity block, what covers the data in flight is written every time.
             let more = f64::from(parities) * (array.chunk_bytes as f64 / in_flight).min(1.0);
-            in_sequence(&format!("N/{}", number(1.0 + more)), n / (1.0 + more), "w", w, bytes)
+            in_sequence(&format!("N/{}", number(1.0 + more)), n / (1.0 + more), each_name, each, bytes)
         }
     }
 }

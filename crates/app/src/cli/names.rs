@@ -5,5 +5,5 @@ use wattle_rt::text_of_path;
 
 /// Takes a name as its text: what is not UTF-8 is escaped, reversibly.
 pub fn name_text() -> impl TypedValueParser<Value = String> {
-    OsStringValueParser::new().map(|name| text_of_path(name))
+    OsStringValueParser::new().map(text_of_path)
 }

@@ -52,7 +52,7 @@ pub fn run(access: &MemberAccess, args: &CatArgs, screen: Screen) -> Result<(), 
                 Ended::Failed(problem) => (Some(problem.what.clone()), Err(problem)),
             };
             let whole = u64::from(early.is_none());
-            let file = FileLoss::of_stream(range.start_bytes..range.end_bytes, to_bytes, early);
+            let file = FileLoss::of_stream(&(range.start_bytes..range.end_bytes), to_bytes, early);
             let members = MemberLoss::of_scan(scan);
             let mut loss = RescueLoss::new("cat", members, vec![file], whole, &result);
             if whole == 0 {

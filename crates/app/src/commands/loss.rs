@@ -409,7 +409,7 @@ impl FileLoss {
     }
 
     /// Of what was to go to the standard output: a part of a volume, up to the byte `to` of it.
-    pub fn of_stream(asked: Range<u64>, to: u64, reason: Option<String>) -> Self {
+    pub fn of_stream(asked: &Range<u64>, to: u64, reason: Option<String>) -> Self {
         let cut_off = FilePart { offset_bytes: to - asked.start, len_bytes: asked.end - to };
         let is_whole = reason.is_none();
         Self {

@@ -192,11 +192,12 @@ impl MemDrive {
 /// Cuts a range of a page at block boundaries: block, range within the block, range within the
 /// caller's bytes.
 fn for_blocks(range: Range<usize>, mut each: impl FnMut(usize, Range<usize>, Range<usize>)) {
-    let mut at = range.start;
-    while at < range.end {
+    let Range { start, end } = range;
+    let mut at = start;
+    while at < end {
         let within = at % BLOCK_BYTES;
-        let step = (BLOCK_BYTES - within).min(range.end - at);
-        each(at / BLOCK_BYTES, within..within + step, at - range.start..at - range.start + step);
+        let step = (BLOCK_BYTES - within).min(end - at);
+        each(at / BLOCK_BYTES, within..within + step, at - start..at - start + step);
         at += step;
     }
 }

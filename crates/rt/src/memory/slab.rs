@@ -110,8 +110,8 @@ impl Deref for PoolPage {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the page was carved for this owner, lies within a slab that the pool keeps mapped,
-        // and is initialised: by the kernel with zeros, or by an earlier owner.
+        // SAFETY: the page was carved for this owner, lies within a slab that the pool keeps
+        // mapped, and is initialised: by the kernel with zeros, or by an earlier owner.
         unsafe { slice::from_raw_parts(self.memory.as_ptr(), self.pool.page_bytes) }
     }
 }
@@ -161,7 +161,8 @@ impl Slab {
         let mapped = NonNull::new(unsafe { std::alloc::alloc_zeroed(Slab::layout(mapped_len)) });
         let Some(mapped) = mapped else { std::alloc::handle_alloc_error(Slab::layout(mapped_len)) };
         let skip = mapped.as_ptr().align_offset(STEP_BYTES);
-        // SAFETY: what is skipped is less than a step, and the mapping is a step longer than needed.
+        // SAFETY: what is skipped is less than a step, and the mapping is a step longer than that
+        // needs.
         let first = unsafe { mapped.add(skip) };
         let slab = Slab { first, len, mapped, mapped_len };
         slab.advise(0, len, libc::MADV_HUGEPAGE);

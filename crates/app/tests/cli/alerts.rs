@@ -124,7 +124,7 @@ fn failures_arrive_in_time(runs: usize) {
         let failed = Instant::now();
         serve.command(&["fail", "data", "1"]).ok();
         let came = [web.wait_for("\"event\":\"Fail\"").at, post.wait_for("Subject: Fail: data on nas").at];
-        wait_until("the program ran", || told(&room).contains("3 Fail /dev/md/data member-1"));
+        wait_until("the program ran", || told(&room).contains(&format!("3 Fail /dev/md/data {}", members[1])));
         let came = came.into_iter().chain([Instant::now()]).map(|at| at - failed).max().unwrap();
         assert!(came < IN_TIME, "it took {came:?}");
         longest = longest.max(came);
@@ -238,7 +238,7 @@ fn an_alert_lasts_until_it_is_over_and_comes_again_with_a_degraded_start() {
     assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["what"], "standby");
     second.kill();
     serve.command(&["fail", "data", "1"]).ok();
-    wait_until("it fails", || told(&room).contains("3 Fail /dev/md/data member-1"));
+    wait_until("it fails", || told(&room).contains(&format!("3 Fail /dev/md/data {}", members[1])));
     let (id, _) = raised(&room)[0].clone();
     alerts(&room, &["ack", &id.to_string()]).ok();
     alerts(&room, &["ack", "4711"]).failed(2, "WTL-0239", &["there is no alert 4711"]);

@@ -124,7 +124,9 @@ fn failures_arrive_in_time(runs: usize) {
         let failed = Instant::now();
         serve.command(&["fail", "data", "1"]).ok();
         let came = [web.wait_for("\"event\":\"Fail\"").at, post.wait_for("Subject: Fail: data on nas").at];
-        wait_until("the program ran", || told(&room).contains(&format!("3 Fail /dev/md/data {}", members[1])));
+        wait_until("the program ran", || {
+            told(&room).contains(&format!("3 Fail /dev/md/data {}", members[1]))
+        });
         let came = came.into_iter().chain([Instant::now()]).map(|at| at - failed).max().unwrap();
         assert!(came < IN_TIME, "it took {came:?}");
         longest = longest.max(came);

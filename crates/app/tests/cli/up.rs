@@ -219,10 +219,7 @@ fn what_happens_without_a_drive_is_the_files_to_say() {
     up.until("ready: ");
     assert_eq!(up.array("data")["slots"], "[UU_]");
     // What is recorded as missing is not waited for the next time.
-    Client::connect(&up.array("data")["exports"][0].as_str().unwrap().to_owned())
-        .unwrap()
-        .write(0, &[7; 4096])
-        .unwrap();
+    Client::connect(up.array("data")["exports"][0].as_str().unwrap()).unwrap().write(0, &[7; 4096]).unwrap();
     up.stop();
     config(
         &room,

@@ -49,12 +49,15 @@ const CORES_MAX: usize = 8;
 /// The command of `--run` has so long to end when it is asked to.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// Is called once clients can connect.
+pub type OnceReady = dyn FnOnce(&Core, &Rc<Serving>);
+
 /// What goes on beside serving.
 pub struct Beside {
     /// What a service manager is told.
     pub notifier: Notifier,
-    /// Is called once clients can connect.
-    pub once_ready: Box<dyn FnOnce(&Core, &Rc<Serving>)>,
+    /// What begins then.
+    pub once_ready: Box<OnceReady>,
 }
 
 /// # Errors

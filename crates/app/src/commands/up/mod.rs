@@ -16,7 +16,7 @@ use std::rc::Rc;
 use clap::{CommandFactory, Parser};
 use wattle_control::members::MemberAccess;
 use wattle_control::{Code, Problem};
-use wattle_operate::config::{MissingPolicy, StackConfig, Stacks};
+use wattle_operate::config::{ConfigFault, MissingPolicy, StackConfig, Stacks, stack_name};
 use wattle_rt::Core;
 use wattle_server::serving::Serving;
 use wattle_server::socket::client::Servers;
@@ -62,8 +62,9 @@ fn chosen<'s>(stacks: &'s Stacks, names: &[String], screen: Screen) -> Result<Ve
         names => names.iter().map(|name| stacks.find(name)).collect(),
     };
     found.inspect_err(|first| {
-        let others = stacks.faults.iter().map(|fault| fault.problem()).filter(|other| other != first);
-        for other in others.filter(|other| other.code != first.code || other.what != first.what) {
+        let meant = |fault: &&ConfigFault| names.is_empty() || names.contains(&stack_name(&fault.file));
+        let others = stacks.faults.iter().filter(meant).map(ConfigFault::problem);
+        for other in others.filter(|other| other != first) {
             output::report(&other, screen.style_err);
         }
     })

@@ -6,11 +6,10 @@ use std::time::Duration;
 use wattle_control::members::MemberAccess;
 use wattle_control::{ArrayScan, Code, Problem, Scan};
 use wattle_operate::config::{MissingPolicy, Placed, StackConfig, pattern};
-use wattle_rt::WallTime;
 
 use super::late::{KnownMember, known_members};
 use crate::cli::Force;
-use crate::environment::now;
+use crate::environment::clock;
 use crate::members;
 use crate::notify::Notifier;
 use crate::output;
@@ -49,7 +48,7 @@ pub fn members(
     stack: &StackConfig,
     notifier: &Notifier,
 ) -> Result<FoundMembers, Problem> {
-    let (begun, timeout) = (now(), stack.wait.timeout);
+    let (begun, timeout) = (clock(), stack.wait.timeout);
     let mut told = String::new();
     loop {
         let names = names(stack);
@@ -57,7 +56,7 @@ pub fn members(
         let closed: BTreeSet<_> = unopened.iter().filter_map(|problem| problem.member.clone()).collect();
         let seen: BTreeSet<_> = names.into_iter().filter(|name| !closed.contains(name)).collect();
         let judged = judge(stack, &scan, &closed)?;
-        let left = timeout.saturating_sub(since(begun));
+        let left = timeout.saturating_sub(begun.elapsed());
         if judged.missing.is_empty() || left.is_zero() {
             if let ([], Some(problem)) = (judged.members.as_slice(), unopened.into_iter().next()) {
                 return Err(problem);
@@ -125,7 +124,7 @@ fn judge(stack: &StackConfig, scan: &Scan, closed: &BTreeSet<String>) -> Result<
         match scan.find(Some(name)) {
             Ok(array) => arrays.push(array),
             Err(problem) if problem.code == Code::NoSuchVolume => {
-                judged.missing.push(format!("the array {name}"))
+                judged.missing.push(format!("the array {name}"));
             }
             Err(problem) => return Err(problem),
         }
@@ -152,10 +151,6 @@ fn judge(stack: &StackConfig, scan: &Scan, closed: &BTreeSet<String>) -> Result<
         }
     }
     Ok(judged)
-}
-
-fn since(begun: WallTime) -> Duration {
-    Duration::from_secs(now().secs.saturating_sub(begun.secs))
 }
 
 #[allow(clippy::disallowed_methods, reason = "there is no core yet to await on")]

@@ -92,7 +92,7 @@ fn what_create_makes_looks_as_mdadm_shows_it() {
         ("data", &["--level", "5", "--layout", "ra", "--chunk", "4K"], 3),
         ("data", &["--level", "5", "--consistency", "ppl"], 3),
         ("data", &["--level", "5", "--consistency", "ppl", "--metadata", "1.0"], 3),
-        ("other:x/y", &["--level", "6", "--bitmap-chunk", "4K"], 5),
+        ("other:x.y", &["--level", "6", "--bitmap-chunk", "4K"], 5),
         ("a b", &["--level", "6", "--layout", "ddf-N-restart", "--spares", "1"], 5),
         ("it's", &["--level", "10", "--layout", "n2"], 4),
         ("data", &["--level", "10", "--layout", "o2", "--spares", "2"], 5),

@@ -76,7 +76,7 @@ impl Serialize for Vec2Map {
 pub fn run(access: &MemberAccess, args: &ExamineArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let (scan, unopened) = members::look_each(access, &args.members, &Force { checks: Vec::new() })?;
     if let Some(format) = args.format {
-        return scripts::run(&scan, &unopened, format, screen);
+        return scripts::run(&scan, &args.members, &unopened, format, screen);
     }
     let mut report = report(&scan);
     report.members.extend(unopened.iter().map(unopened_report));

@@ -23,13 +23,16 @@ const SECTOR_BYTES: usize = 512;
 /// Nothing can be printed.
 pub fn run(
     scan: &Scan,
+    asked: &[String],
     unopened: &[Problem],
     format: ExamineFormat,
     screen: Screen,
 ) -> Result<ExitCode, Problem> {
     let host = host_name();
     let here = Surroundings { host: &host, time_of: local_time };
-    let chosen: Vec<_> = scan.members.iter().map(|member| (member, Chosen::of(member))).collect();
+    // mdadm looks at what it is given, and not at partitions on it.
+    let given = scan.members.iter().filter(|member| asked.contains(&member.member.name));
+    let chosen: Vec<_> = given.map(|member| (member, Chosen::of(member))).collect();
     let names: Vec<_> = chosen.iter().map(|(member, _)| printable(&member.member.name)).collect();
     let found = |index: usize| {
         let (member, chosen) = &chosen[index];

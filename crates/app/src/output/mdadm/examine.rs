@@ -32,8 +32,9 @@ pub struct FoundBitmap {
 impl FoundBitmap {
     /// How many sectors its bits take, as mdadm reckons it.
     fn sectors(self) -> u64 {
-        let bits = self.covers_sectors / (self.chunk_bytes / SECTOR_BYTES).max(1);
-        (bits / 8 + 4095) / 4096 * 8
+        let bits = self.covers_sectors.div_ceil((self.chunk_bytes / SECTOR_BYTES).max(1));
+        // Whole pages only: the last part of one is not counted.
+        bits.div_ceil(8) / 4096 * 8
     }
 }
 

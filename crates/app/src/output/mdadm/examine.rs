@@ -14,6 +14,9 @@ const FRONT_SECTORS: u64 = 72;
 /// Where a superblock 1.x has how far the data moves (docs/formats.md §1.2).
 const NEW_OFFSET_AT: usize = 124;
 
+/// Where a superblock 1.2 lies.
+const V12_SECTOR: u64 = 8;
+
 /// What is in a role table beyond the slots: from here on no entry is a slot.
 const FIRST_NO_SLOT: u16 = 0xff01;
 const FAULTY: u16 = 0xfffe;
@@ -190,8 +193,11 @@ fn unused(found: &Examined<'_>) -> Option<(u64, u64)> {
         .map(|log| (i64::from(log.offset_sectors), u64::from(log.size_sectors)));
     let areas = [bitmap, ppl, bad].into_iter().flatten();
     let (before, after) = if at <= data {
-        // Where a log of parity starts is taken for a place on the device.
-        let ends = [(at, bitmap), (0, ppl), (at, bad)].into_iter();
+        // From where mdadm counts: a log of parity from the start of the device, a bitmap as if
+        // the superblock were that of 1.2. Offsets to the front are passed over but for the last.
+        let behind = |area: &(i64, u64)| area.0 > 0;
+        let (ppl, bitmap) = (ppl.filter(behind), bitmap.filter(behind));
+        let ends = [(V12_SECTOR, bitmap), (0, ppl), (at, bad)].into_iter();
         let ends = ends.filter_map(|(from, area)| area.map(|(offset, len)| (from, offset, len)));
         let ends = ends.map(|(from, offset, len)| from.wrapping_add_signed(offset).saturating_add(len));
         let front = ends.fold(at.saturating_add(FRONT_SECTORS), u64::max);

@@ -30,6 +30,7 @@ pub fn array(name: &str, level: &str, members: &[&str]) -> ArrayReport {
         exports: Vec::new(),
         notes: Vec::new(),
         degraded: 0,
+        redundancy_left: Some(1),
         members: (0..).zip(members).map(member).collect(),
         replacements: Vec::new(),
         spares: Vec::new(),

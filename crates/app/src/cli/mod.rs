@@ -9,6 +9,7 @@ mod bench;
 mod console;
 mod copy;
 mod detail;
+mod exporter;
 mod files;
 mod generate;
 mod json;
@@ -35,6 +36,7 @@ use wattle_control::Check;
 use wattle_control::size::parse_size;
 use wattle_control::units::Units;
 use wattle_export::Address;
+use wattle_operate::http::HttpAddress;
 use wattle_rt::BackendChoice;
 use wattle_server::array::MadeUpShape;
 
@@ -44,6 +46,7 @@ pub use bench::BenchArgs;
 pub use console::ConsoleArgs;
 pub use copy::CopyArgs;
 pub use detail::{DetailArgs, DetailFormat, ExamineFormat};
+pub use exporter::{ExporterArgs, HttpArgs, SnmpArgs};
 pub use files::{FilesOn, GetArgs, LsArgs};
 pub use generate::{GenerateArgs, Generated};
 pub use json::{Json, may_want_json, wants_json};
@@ -155,6 +158,8 @@ pub enum CliCommand {
     Bench(Box<BenchArgs>),
     Audit(Box<AuditArgs>),
     Alerts(AlertsArgs),
+    Exporter(ExporterArgs),
+    Snmp(SnmpArgs),
     Explain(ExplainArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -351,6 +356,7 @@ Examples:
   wattle serve disk*.img --export fuse=/mnt/arrays       each array a file there, for loop devices and QEMU
   wattle serve disk*.img --run 'nbdcopy \"$uri\" copy.raw'
   wattle serve disk*.img --overlay /tmp/try             try anything: members stay as they are
+  wattle serve disk*.img --metrics 127.0.0.1:9935       and tell Prometheus how they are
   wattle serve mem:64M mem:64M mem:64M --level 5        an array without metadata, gone at the end")]
 pub struct ServeArgs {
     /// Files, block devices, made-up drives, in any order, others among them. Made up are mem:SIZE,
@@ -391,6 +397,11 @@ pub struct ServeArgs {
     /// End when the file of an array was opened and is closed again.
     #[arg(long, hide = true)]
     pub until_closed: bool,
+    /// Serve metrics to Prometheus as well, at IP:PORT or unix:PATH: see `wattle exporter`.
+    #[arg(long, value_name = "ADDRESS", value_parser = exporter::parse_address)]
+    pub metrics: Option<HttpAddress>,
+    #[command(flatten)]
+    pub http: HttpArgs,
     /// Name of this server, for its socket in the runtime directory [default: the first array's].
     #[arg(long)]
     pub name: Option<String>,

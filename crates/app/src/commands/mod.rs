@@ -11,6 +11,7 @@ mod detail;
 mod erase;
 mod examine;
 pub mod explain;
+mod exporter;
 mod files;
 mod generate;
 pub mod interval;
@@ -28,6 +29,7 @@ mod scrub;
 mod serve;
 mod set;
 pub mod simulate;
+mod snmp;
 mod status;
 mod stop;
 pub mod top;
@@ -91,6 +93,8 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
         CliCommand::Bench(args) => done(bench::run(&access, &args, screen)),
         CliCommand::Plan(args) => done(plan::run(&access, &args, screen)),
         CliCommand::Simulate(args) => done(simulate::run(&args, screen)),
+        CliCommand::Exporter(args) => exporter::run(&args),
+        CliCommand::Snmp(args) => done(snmp::run(&args)),
         CliCommand::Explain(args) => done(explain::run(&args)),
         CliCommand::Generate(args) => done(generate::run(&args)),
     };

@@ -255,6 +255,11 @@ fn the_page_on_audits_says_what_happens() {
 }
 
 #[test]
+fn the_page_on_metrics_says_what_happens() {
+    run_page("docs/metrics.md", &["curl"], 3, 3);
+}
+
+#[test]
 fn the_page_for_containers_says_what_happens() {
     run_page("docs/containers.md", &["nbdcopy"], 2, 4);
 }

@@ -38,6 +38,7 @@ mod lvm_beside;
 mod lvm_whole;
 mod mdadm;
 mod memory;
+mod metrics;
 mod mount;
 mod nbd;
 mod operating;

@@ -34,6 +34,8 @@ pub(super) struct Connection {
     waiting_since: Cell<Option<Instant>>,
     /// Since when a request has begun to come.
     head_since: Cell<Option<Instant>>,
+    /// What comes belongs to a request whose head came.
+    is_in_request: Cell<bool>,
     /// Since when its peer takes nothing of what was sent.
     stalled_since: Cell<Option<Instant>>,
 }
@@ -94,6 +96,7 @@ impl Connections {
             end: Notify::new(),
             waiting_since: Cell::new(None),
             head_since: Cell::new(None),
+            is_in_request: Cell::new(false),
             stalled_since: Cell::new(None),
         });
         self.all.borrow_mut().insert(number, connection.clone());
@@ -150,6 +153,7 @@ impl Connection {
 
     /// A request came; its body may still be on the way.
     pub(super) fn head_came(&self) {
+        self.is_in_request.set(true);
         self.head_since.set(None);
     }
 
@@ -160,11 +164,12 @@ impl Connection {
 
     /// The reply is made: it is the peer's turn to take it.
     pub(super) fn answered(&self) {
+        self.is_in_request.set(false);
         self.waiting_since.set(Some(Instant::now()));
     }
 
     fn received(&self) {
-        if self.waiting_since.get().is_some() && self.head_since.get().is_none() {
+        if !self.is_in_request.get() && self.head_since.get().is_none() {
             self.head_since.set(Some(Instant::now()));
         }
     }

@@ -30,5 +30,6 @@ pub use client::{HttpAnswer, HttpCall, HttpCallError, call, call_blocking};
 pub use feed::{Feed, FeedSender, feed};
 pub use hyper::Method;
 pub use message::{HttpPeer, HttpReply, HttpRequest};
+pub(crate) use server::runtime as blocking_runtime;
 pub use server::{HttpFuture, HttpLimits, HttpServer, HttpSettings, HttpSite, RunningHttp};
 pub use token::Token;

@@ -254,7 +254,7 @@ impl HttpServer {
 }
 
 /// The runtime of a thread beside the cores; `None` where the system gives no descriptors.
-pub(super) fn runtime() -> Option<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> Option<tokio::runtime::Runtime> {
     /// Requests that wait for other processes at a time.
     const BLOCKING_MAX: usize = 16;
     tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING_MAX).build().ok()

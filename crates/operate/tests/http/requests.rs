@@ -108,6 +108,14 @@ fn every_step_has_its_time() {
     soon("a head by drops", &dripping, 0);
     let half = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhi";
     soon("half a body", &|| said(&server, half), 408);
+    let late = || {
+        let mut stream = connect(&server);
+        stream.write_all(&half[..half.len() - 2]).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        stream.write_all(b"hi").unwrap();
+        rest(&mut stream)
+    };
+    soon("a body that comes late", &late, 408);
     soon("no answer of the site", &|| said(&server, &get("/never", "")), 504);
 }
 

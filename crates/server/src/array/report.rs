@@ -6,7 +6,7 @@ use std::time::Duration;
 use wattle_control::events::slots_view;
 use wattle_control::running::remote::RemoteMember;
 use wattle_control::sums::ScrubSums;
-use wattle_engine::units::{SECTOR_BYTES, Sector};
+use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayStatus, MemberStatus};
 use wattle_engine::{MemberState, Regions, SeatRecord};
 use wattle_format::md::Superblock;
@@ -66,6 +66,7 @@ pub fn array_report(facts: &ServedFacts, status: &ArrayStatus) -> ArrayReport {
         exports: Vec::new(),
         notes: facts.notes.clone(),
         degraded: status.degraded,
+        redundancy_left: Some(redundancy_left(facts, status, synced)),
         members: (0..).zip(&status.members).map(|(slot, member)| member_report(slot, member)).collect(),
         replacements: replacements.map(|(slot, member)| member_report(slot, member)).collect(),
         spares: Vec::new(),
@@ -105,6 +106,26 @@ pub fn recorded<'a>(superblocks: impl Iterator<Item = (&'a str, &'a Superblock)>
         member_bytes: bytes(Sector(newest.size_sectors())),
         numbers: all.iter().map(|(name, superblock)| ((*name).to_owned(), superblock.dev_number())).collect(),
     })
+}
+
+/// How many further members can be lost, whichever they are. Members that are whole and whose
+/// parity is not trusted are no redundancy.
+fn redundancy_left(facts: &ServedFacts, status: &ArrayStatus, synced: bool) -> usize {
+    if status.broken || !synced {
+        return 0;
+    }
+    let geometry = &facts.geometry;
+    let sure = geometry.redundancy().saturating_sub(status.degraded);
+    if sure > 0 || status.degraded == 0 || geometry.redundancy() == 0 {
+        return sure;
+    }
+    // Of copies more can be lost than of parity, depending on which are gone.
+    let is_lost = |member: &MemberStatus| member.state != MemberState::InSync;
+    let lost =
+        || (0..).zip(&status.members).filter(|(_, member)| is_lost(member)).map(|(ix, _)| MemberIx(ix));
+    let survives = |more: u16| geometry.survives(&lost().chain([MemberIx(more)]).collect::<MemberSet>());
+    let left = (0..).zip(&status.members).filter(|(_, member)| !is_lost(member));
+    usize::from(left.into_iter().all(|(ix, _)| survives(ix)))
 }
 
 /// A bitmap whose set bits are these.

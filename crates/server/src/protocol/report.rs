@@ -132,6 +132,10 @@ pub struct ArrayReport {
     pub notes: Vec<String>,
     /// How many slots have no member that is in sync.
     pub degraded: usize,
+    /// So many further members can be lost, whichever they are, and all data is still there: at
+    /// least; absent of an older server.
+    #[serde(default)]
+    pub redundancy_left: Option<usize>,
     /// By slot.
     pub members: Vec<MemberReport>,
     /// What is being made to replace members, by the slot it will take.

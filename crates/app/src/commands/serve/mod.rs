@@ -23,6 +23,7 @@ use wattle_control::undo::UndoSite;
 use wattle_control::{Code, Problem, Stack};
 use wattle_engine::Volume;
 use wattle_export::{Address, NbdAddress};
+use wattle_operate::http::HttpServer;
 use wattle_rt::{Child, Core, IoError, Listener};
 use wattle_rt::{Either, race};
 use wattle_server::array::Served;
@@ -37,6 +38,7 @@ use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::listen::ControlServer;
 
 use crate::cli::ServeArgs;
+use crate::commands::exporter;
 use crate::environment::{MANAGER, RUNTIME_DIR, runtime_dir, state_dir, typed};
 use crate::notify::Notifier;
 use crate::output::{self, Screen};
@@ -85,12 +87,14 @@ pub fn run_beside(
     let (dir, private) = runtime_place(args)?;
     let control = patiently(|| listen_for_commands(&dir, &server))?;
     let endpoints = listen_for_clients(args, &dir, &server)?;
+    let metrics = listen_for_metrics(args, &dir, &server, control.is_some())?;
     // Without the privilege it cannot be had, and is not needed unless a file system is mounted on
     // an export of this machine.
     let _ = wattle_rt::set_io_flusher();
     let engine = &args.engine;
     let status = members::run(engine, CORES_MAX, async |core| {
-        serve(&core, access, args, Setup { server, found, dir, control, endpoints, beside }, screen).await
+        let setup = Setup { server, found, dir, control, endpoints, metrics, beside };
+        serve(&core, access, args, setup, screen).await
     });
     drop(private);
     status
@@ -125,6 +129,7 @@ struct Setup {
     dir: RuntimeDir,
     control: Option<Listener>,
     endpoints: Vec<Endpoint>,
+    metrics: Option<HttpServer>,
     beside: Beside,
 }
 
@@ -201,6 +206,25 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
     Ok(vec![patiently(|| prepare(&default, args.read_only, &output::log()))?])
 }
 
+/// Metrics come from the control socket, as everything else that is told of arrays.
+fn listen_for_metrics(
+    args: &ServeArgs,
+    dir: &RuntimeDir,
+    server: &str,
+    has_control: bool,
+) -> Result<Option<HttpServer>, Problem> {
+    let Some(address) = &args.metrics else { return Ok(None) };
+    if !has_control {
+        return Err(Problem::new(
+            Code::ListenFailed,
+            "there is no control socket to take metrics from",
+            format!("the runtime directory {} cannot be used", dir.path().display()),
+            "name a directory of yours: --runtime-dir DIR, or WATTLE_RUNTIME_DIR",
+        ));
+    }
+    exporter::of_server(address, &args.http, dir.control_socket(server)).map(Some)
+}
+
 async fn serve(
     core: &Core,
     access: &MemberAccess,
@@ -208,7 +232,7 @@ async fn serve(
     setup: Setup,
     screen: Screen,
 ) -> Result<ExitCode, Problem> {
-    let Setup { server, found, dir, control, endpoints, beside } = setup;
+    let Setup { server, found, dir, control, endpoints, metrics, beside } = setup;
     let saving = saving(args);
     let Started { served, offered, all, stack } =
         start(core, access, args, found, &endpoints, &saving).await?;
@@ -223,6 +247,7 @@ async fn serve(
     });
     let child_env = child_env(core, &serving, &endpoints, &dir);
     let exports = start_exports(core, &serving, endpoints).await?;
+    let metrics = metrics.map(exporter::announce).transpose()?;
     announce(core, &serving, screen, args.json).await?;
     write_pidfile(args.pidfile.as_deref())?;
     let notifier = Rc::new(beside.notifier);
@@ -235,6 +260,7 @@ async fn serve(
         Either::First(result) => result,
         Either::Second(()) => Err(interrupted()),
     };
+    drop(metrics);
     serving.tell_end(&finished);
     if let Some(control) = control {
         control.drain(core).await;

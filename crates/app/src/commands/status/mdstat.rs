@@ -1,6 +1,7 @@
 //! `wattle status --mdstat`: the arrays in the format of `/proc/mdstat`, for eyes and scripts that
 //! know it.
 
+use wattle_operate::metrics::md_device_name;
 use wattle_server::protocol::report::{ArrayReport, MemberReport, SeatState, SpareState};
 
 use crate::output::progress::mdstat_line;
@@ -18,7 +19,7 @@ pub fn render<'a>(arrays: impl Iterator<Item = &'a ArrayReport>) -> String {
 
 fn array_lines(array: &ArrayReport) -> String {
     let access = if array.read_only { " (read-only)" } else { "" };
-    let mut text = format!("{} : active{access} {}", device_name(&array.name), array.level);
+    let mut text = format!("{} : active{access} {}", md_device_name(&array.name), array.level);
     // The last device first, as the kernel lists them.
     let listed = array.spares.iter().filter(|spare| spare.state != SpareState::Returning);
     for (ix, spare) in listed.enumerate().collect::<Vec<_>>().into_iter().rev() {
@@ -61,14 +62,6 @@ fn array_lines(array: &ArrayReport) -> String {
 fn seats(array: &ArrayReport) -> impl Iterator<Item = (&MemberReport, bool)> {
     let replacements = array.replacements.iter().rev().map(|member| (member, true));
     replacements.chain(array.members.iter().rev().map(|member| (member, false)))
-}
-
-/// As a kernel would name the device: `md0`, or `md_data`.
-fn device_name(name: &str) -> String {
-    let plain: String =
-        name.chars().map(|c| if c.is_ascii_graphic() && c != '/' { c } else { '_' }).collect();
-    let number = !plain.is_empty() && plain.chars().all(|c| c.is_ascii_digit());
-    if number { format!("md{plain}") } else { format!("md_{plain}") }
 }
 
 /// mdstat has words between spaces: the last part of the path, without spaces.

@@ -1,0 +1,195 @@
+//! What drives said, kept and renewed beside whatever reads it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+use wattle_control::Problem;
+
+use super::DriveHealth;
+use super::query::{SmartSettings, ask};
+use crate::metrics::ServerSight;
+
+/// Asks the drives below members now and then, on a thread of its own.
+pub struct DriveWatch {
+    settings: SmartSettings,
+    state: Arc<Mutex<WatchState>>,
+    tell: Arc<dyn Fn(&Problem) + Send + Sync>,
+}
+
+#[derive(Default)]
+struct WatchState {
+    known: BTreeMap<String, Known>,
+    /// Drives are being asked.
+    is_asking: bool,
+    /// That they cannot be asked was said.
+    is_told: bool,
+}
+
+struct Known {
+    asked: Instant,
+    /// The last that it said; a drive that sleeps, or cannot be asked now, keeps it.
+    health: Option<DriveHealth>,
+}
+
+impl DriveWatch {
+    /// Asks as the settings say; the first failure is told, later ones are not.
+    #[must_use]
+    pub fn new(settings: SmartSettings, tell: impl Fn(&Problem) + Send + Sync + 'static) -> Self {
+        Self { settings, state: Arc::default(), tell: Arc::new(tell) }
+    }
+
+    /// What is known of the drives below the members of these servers. Those that were not asked
+    /// for a while are asked now, which this does not wait for.
+    #[must_use]
+    pub fn known(&self, servers: &[ServerSight]) -> Vec<DriveHealth> {
+        let arrays =
+            servers.iter().filter_map(|sight| sight.report.as_ref()).flat_map(|report| &report.arrays);
+        let members = arrays.flat_map(|array| array.members.iter().chain(&array.replacements));
+        let names = members.filter_map(|member| member.member.as_deref());
+        self.of(names.filter_map(drive_below).collect())
+    }
+
+    /// The same of drives by name.
+    #[must_use]
+    pub fn of(&self, drives: BTreeSet<String>) -> Vec<DriveHealth> {
+        let mut state = lock(&self.state);
+        let now = Instant::now();
+        let is_due = |drive: &&String| {
+            state
+                .known
+                .get(*drive)
+                .is_none_or(|known| now.duration_since(known.asked) >= self.settings.period)
+        };
+        let due: Vec<String> = drives.iter().filter(is_due).cloned().collect();
+        // Drives that went are forgotten.
+        state.known.retain(|drive, _| drives.contains(drive));
+        if !due.is_empty() && !state.is_asking {
+            state.is_asking = true;
+            self.ask_all(due, &mut state);
+        }
+        state.known.values().filter_map(|known| known.health.clone()).collect()
+    }
+
+    fn ask_all(&self, due: Vec<String>, state: &mut WatchState) {
+        let (settings, shared, tell) = (self.settings.clone(), self.state.clone(), self.tell.clone());
+        let work = move || {
+            for drive in due {
+                let answer = ask(&settings, &drive);
+                let mut state = lock(&shared);
+                let failure = answer
+                    .as_ref()
+                    .err()
+                    .filter(|_| !std::mem::replace(&mut state.is_told, answer.is_err()))
+                    .cloned();
+                let known =
+                    state.known.entry(drive).or_insert_with(|| Known { asked: Instant::now(), health: None });
+                known.asked = Instant::now();
+                if let Ok(health) = answer {
+                    known.health = Some(health);
+                }
+                drop(state);
+                if let Some(problem) = failure {
+                    tell(&problem);
+                }
+            }
+            lock(&shared).is_asking = false;
+        };
+        if wattle_rt::helper_thread("wattle-smart", work).is_err() {
+            state.is_asking = false;
+        }
+    }
+}
+
+fn lock(state: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The drive that a member lies on, if it is a block device: of a partition, the whole of it.
+fn drive_below(member: &str) -> Option<String> {
+    let device = member.split(':').next()?.split('|').next()?;
+    if !device.starts_with("/dev/") {
+        return None;
+    }
+    let path = std::fs::canonicalize(device).ok()?;
+    let name = path.file_name()?.to_str()?;
+    let node = std::fs::canonicalize(Path::new("/sys/class/block").join(name)).ok()?;
+    let whole = if node.join("partition").exists() { node.parent()?.to_owned() } else { node };
+    // Only what has a device behind it is a drive: loop, dm and md devices have none.
+    whole.join("device").exists().then_some(())?;
+    Some(format!("/dev/{}", whole.file_name()?.to_str()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn smartctl(script: &str) -> (tempfile::TempDir, SmartSettings) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("smartctl");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        let settings = SmartSettings {
+            smartctl: path,
+            time_max: Duration::from_millis(500),
+            period: Duration::from_secs(60),
+        };
+        (dir, settings)
+    }
+
+    fn drives() -> BTreeSet<String> {
+        ["/dev/sdx", "/dev/sdy"].map(str::to_owned).into()
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the test waits for a thread")]
+    fn until<T>(look: impl Fn() -> Option<T>) -> T {
+        for _ in 0..500 {
+            if let Some(found) = look() {
+                return found;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("it does not come")
+    }
+
+    #[test]
+    fn drives_are_asked_once_in_a_while_and_the_reader_does_not_wait() {
+        let (dir, settings) = smartctl(
+            r#"sleep 0.1; echo "$@" >> "$0.log"; echo '{"model_name":"m","smart_status":{"passed":true}}'"#,
+        );
+        let watch = DriveWatch::new(settings, |problem| panic!("{problem}"));
+        assert_eq!(watch.of(drives()), []);
+        let known = until(|| Some(watch.of(drives())).filter(|known| known.len() == 2));
+        assert_eq!((known[1].drive.as_str(), known[1].is_healthy), ("/dev/sdy", Some(true)));
+        for _ in 0..20 {
+            let _ = watch.of(drives());
+        }
+        let log = std::fs::read_to_string(dir.path().join("smartctl.log")).unwrap();
+        assert_eq!(log.lines().count(), 2, "{log}");
+        assert!(log.starts_with("-j -a -l scterc -n standby -- /dev/sdx\n"), "{log}");
+        assert_eq!(watch.of(BTreeSet::new()), []);
+    }
+
+    #[test]
+    fn a_smartctl_that_is_absent_or_hangs_is_said_once() {
+        for (script, word) in [(Some("exec sleep 60"), "took longer"), (None, "No such file")] {
+            let (dir, settings) = smartctl(script.unwrap_or_default());
+            if script.is_none() {
+                std::fs::remove_file(dir.path().join("smartctl")).unwrap();
+            }
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let keep = told.clone();
+            let watch =
+                DriveWatch::new(settings, move |problem| keep.lock().unwrap().push(problem.why.clone()));
+            let _ = watch.of(drives());
+            until(|| (!lock(&watch.state).is_asking).then_some(()));
+            assert_eq!(watch.of(drives()), []);
+            let told = told.lock().unwrap().clone();
+            assert!(told.len() == 1 && told[0].contains(word), "{told:?}");
+        }
+    }
+}

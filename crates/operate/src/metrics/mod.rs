@@ -2,7 +2,8 @@
 //!
 //! [`MetricsSite`] answers scrapes of what a [`ReportSource`] tells; [`render`] is the text of it,
 //! a pure function. Of arrays there are two sets of names: those that node_exporter has for md
-//! (`node_md_*`, `device="md_NAME"`), so that dashboards and rules that exist fit, and wattle's own.
+//! (`node_md_*`, `device="md_NAME"`), so that dashboards and rules that exist fit, and wattle's
+//! own.
 //!
 //! A server that does not answer is a metric (`wattle_server_up` is 0), not a scrape that fails.
 

@@ -52,7 +52,11 @@ impl HttpSite for MetricsSite {
                 "/metrics" => {
                     let text = tokio::task::spawn_blocking(move || {
                         let servers = source.look();
-                        let drives = drives.map(|watch| watch.known(&servers)).unwrap_or_default();
+                        let drives = drives
+                            .map(|watch| {
+                                watch.known(servers.iter().filter_map(|sight| sight.report.as_ref()))
+                            })
+                            .unwrap_or_default();
                         let alerts = alerts.map(|alerts| alerts());
                         render(&MachineReport { servers, alerts, drives }, format)
                     });

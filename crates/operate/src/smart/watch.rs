@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 use wattle_control::Problem;
+use wattle_server::protocol::report::ServerReport;
 
 use super::DriveHealth;
 use super::query::{SmartSettings, ask};
-use crate::metrics::ServerSight;
 
 /// Asks the drives below members now and then, on a thread of its own.
 pub struct DriveWatch {
@@ -43,9 +43,8 @@ impl DriveWatch {
     /// What is known of the drives below the members of these servers. Those that were not asked
     /// for a while are asked now, which this does not wait for.
     #[must_use]
-    pub fn known(&self, servers: &[ServerSight]) -> Vec<DriveHealth> {
-        let arrays =
-            servers.iter().filter_map(|sight| sight.report.as_ref()).flat_map(|report| &report.arrays);
+    pub fn known<'a>(&self, servers: impl Iterator<Item = &'a ServerReport>) -> Vec<DriveHealth> {
+        let arrays = servers.flat_map(|report| &report.arrays);
         let members = arrays.flat_map(|array| array.members.iter().chain(&array.replacements));
         let names = members.filter_map(|member| member.member.as_deref());
         self.of(names.filter_map(drive_below).collect())

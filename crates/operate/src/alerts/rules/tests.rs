@@ -271,6 +271,7 @@ fn scrub(run: u64, mismatch_sectors: u64, secs: u64) -> ScrubReport {
         rewritten_blocks: 0,
         mismatches: Vec::new(),
         truncated: false,
+        record: None,
     }
 }
 

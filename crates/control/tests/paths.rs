@@ -66,8 +66,7 @@ fn two_block_devices_that_tell_one_number_are_one_drive() {
     let member = access.look(&name).unwrap();
     assert_eq!(member.device.size_bytes(), 8 << 20);
 
-    let claimed = member.claim(Claim::Write).unwrap();
-    let drive = claimed.device;
+    let drive = member.claim(Claim::Write).unwrap().device;
     drive.write_blocking(4096, &[7; 4096]).unwrap();
     drive.sync_blocking().unwrap();
     assert_eq!(fs::read(&file).unwrap()[4096..8192], [7; 4096]);

@@ -24,6 +24,7 @@ const PATIENCE: Patience = Patience {
     answer: Duration::from_secs(20),
     reconnect: Duration::from_secs(20),
     path: Duration::from_secs(5),
+    back: Duration::from_secs(5),
 };
 
 fn uri(socket: &Path) -> Uri {
@@ -48,13 +49,14 @@ struct Scripted {
     core: Core,
     shows: u8,
     answers: Cell<bool>,
+    reads: Cell<u64>,
     writes: RefCell<Vec<(Stream, NbdRequest, Vec<u8>)>>,
 }
 
 impl Scripted {
     fn start(core: &Core, listener: Listener, shows: u8) -> Rc<Self> {
-        let (core, answers) = (core.clone(), Cell::new(false));
-        let server = Rc::new(Self { core, shows, answers, writes: RefCell::default() });
+        let (core, answers, reads) = (core.clone(), Cell::new(false), Cell::new(0));
+        let server = Rc::new(Self { core, shows, answers, reads, writes: RefCell::default() });
         let accepting = server.clone();
         server.core.spawn(async move {
             while let Ok(stream) = accepting.core.accept(&listener).await {
@@ -95,6 +97,7 @@ impl Scripted {
             let request = NbdRequest::decode(received.first_chunk().unwrap()).unwrap();
             received.drain(..proto::REQUEST_BYTES);
             if request.kind == proto::commands::READ {
+                self.reads.update(|reads| reads + u64::from(request.length_bytes == 512));
                 self.answer(&stream, &request).await?;
                 let data = vec![self.shows; request.length_bytes as usize];
                 self.core.send(&stream, vec![Buf::copy_of(&data)]).await.ok()?;
@@ -265,5 +268,63 @@ fn what_a_failed_attempt_was_sent_stays_in_doubt() {
             }
         }
         assert!(core.now() - since >= ANSWER, "the first attempt may still be carried out");
+    });
+}
+
+/// By choice reads take turns, writes do not; and a path that comes first is gone back to.
+#[test]
+fn reads_take_turns_and_the_first_path_is_gone_back_to() {
+    run(async |core| {
+        let directory = tempfile::tempdir().unwrap();
+        let uris = ["a", "b"].map(|name| uri(&directory.path().join(name)));
+        let [a, b] = ["a", "b"]
+            .map(|name| Scripted::start(&core, Listener::unix(&directory.path().join(name)).unwrap(), 7));
+        let (path, back) = (Duration::from_millis(500), Duration::from_millis(200));
+        let patience = Patience { path, back, ..PATIENCE };
+        let drive = connect(&core, &uris, "nbd", patience).await.unwrap();
+        let link = drive.link().unwrap();
+        let states = async || {
+            let state = link.look(&core).await.unwrap();
+            [state.paths[0].state, state.paths[1].state]
+        };
+        let count = async || {
+            for _ in 0..20 {
+                read(&core, &drive).await.unwrap();
+            }
+            [&a, &b].map(|server| server.reads.replace(0))
+        };
+        assert_eq!((states().await, count().await), ([PathState::InUse, PathState::Ready], [20, 0]));
+        link.take_turns(&core, true).await;
+        while states().await != [PathState::InUse; 2] {
+            core.sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(count().await, [10, 10]);
+        a.answers.set(true);
+        write(&core, &drive, MIB, &[1; 512]).await.unwrap();
+        assert!(b.writes.borrow().is_empty(), "writes stay on one path");
+        link.take_turns(&core, false).await;
+        assert_eq!(count().await, [20, 0]);
+
+        // The first path does not take writes for a while: it is gone back to in vain then, which
+        // holds a write up no longer than a path may.
+        a.answers.set(false);
+        b.answers.set(true);
+        let (mut longest, mut at) = (Duration::ZERO, 0);
+        let since = core.now();
+        while core.now() - since < Duration::from_secs(4) {
+            let begun = core.now();
+            write(&core, &drive, 2 * MIB + at, &[1; 512]).await.unwrap();
+            longest = longest.max(core.now() - begun);
+            // What the first path was sent stays in doubt.
+            at += 512;
+            core.sleep(Duration::from_millis(20)).await;
+        }
+        assert!(longest < Duration::from_secs(3), "{longest:?}");
+        assert!(link.look(&core).await.unwrap().paths[0].failures > 1, "it was tried");
+        a.answers.set(true);
+        while states().await != [PathState::InUse, PathState::Ready] {
+            core.sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(count().await, [20, 0]);
     });
 }

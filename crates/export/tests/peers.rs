@@ -21,6 +21,7 @@ const PATIENCE: Patience = Patience {
     answer: Duration::from_secs(8),
     reconnect: Duration::from_secs(20),
     path: Duration::from_secs(5),
+    back: Duration::from_secs(5),
 };
 
 fn has_nbdkit() -> bool {

@@ -30,6 +30,7 @@ const PATIENCE: Patience = Patience {
     answer: Duration::from_secs(20),
     reconnect: Duration::from_secs(20),
     path: Duration::from_secs(5),
+    back: Duration::from_secs(5),
 };
 
 /// For servers that do not come back.
@@ -37,6 +38,7 @@ const SHORT: Patience = Patience {
     answer: Duration::from_secs(1),
     reconnect: Duration::from_secs(1),
     path: Duration::from_secs(1),
+    back: Duration::from_secs(5),
 };
 
 fn uri(socket: &Path, export: &str) -> Uri {
@@ -294,6 +296,9 @@ impl Peer {
     /// Offers 8 MiB to the next client.
     async fn accept(core: &Core, listener: &Listener) -> Self {
         let stream = core.accept(listener).await.unwrap();
+        // So late that it is not looked at which process answers: it is this one, which has
+        // connections to others.
+        core.sleep(Duration::from_millis(400)).await;
         let mut peer = Self { core: core.clone(), stream, received: Vec::new() };
         let facts = [ExportFacts {
             name: String::new(),

@@ -6,13 +6,13 @@
 //! reports the process as ended. That says something of a request only if the process carries
 //! requests out itself. So:
 //!
-//! Invariant: [`PeerProcess::is_over`] tells of every request that was sent over the connection, if
-//! [`PeerProcess::role`] was [`PeerRole::Keeps`] and the process stayed so. It is `Keeps` only where
+//! Invariant: [`PeerProcess::is_over`] tells of every request that was sent over the connection,
+//! if [`PeerProcess::role`] was [`PeerRole::Keeps`] and the process stayed so. It is `Keeps` only where
 //! all of this was seen: the process that sent the first bytes is the one that is watched, it is
 //! older than the connection, it has no child and never waited for one, and it has open nothing
 //! over which another process or a kernel thread could act for it: no connection but those that
-//! were made to it, no pipe from another process, no io_uring (whose requests outlive a process), no
-//! device that is not a drive. Everything else, and whatever cannot be looked at, is `Unknown`.
+//! were made to it, no pipe from another process, no io_uring (whose requests outlive a process),
+//! no device that is not a drive. Everything else, and whatever cannot be looked at, is `Unknown`.
 
 use super::Stream;
 use crate::base::error::IoError;

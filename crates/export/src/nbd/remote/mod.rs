@@ -91,6 +91,9 @@ pub struct Patience {
     pub reconnect: Duration,
     /// For the answer to a request, before another path is tried, if there is one.
     pub path: Duration,
+    /// For how long a path that is preferred has to answer before it is gone back to, for each of
+    /// its failures.
+    pub back: Duration,
 }
 
 impl Default for Patience {
@@ -99,6 +102,7 @@ impl Default for Patience {
             answer: Duration::from_secs(45),
             reconnect: Duration::from_secs(30),
             path: Duration::from_secs(1),
+            back: Duration::from_secs(5),
         }
     }
 }

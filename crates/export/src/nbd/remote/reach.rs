@@ -10,6 +10,7 @@ use wattle_rt::{Core, Device, IoError, PathState, ReopenError};
 
 use super::identity::Identity;
 use super::log::{Connection, Kept, Log};
+use super::pending::BYTES_PER_SECOND_MIN;
 use super::spread::note_state;
 use super::{Facts, Link, Path, Patience, RemoteError, State, io_error, within};
 use crate::nbd::client::{Client, ClientError};
@@ -94,7 +95,7 @@ impl Link {
                 client.close();
                 link.note_done(connection);
             } else {
-                let nobody = link.look_for_nobody(connection.path).await;
+                let nobody = link.paths.len() > 1 && link.look_for_nobody(connection.path).await;
                 // The tasks that waited for answers have put what they sent in doubt by then.
                 link.core.sleep(LOOK_AT_OLD).await;
                 if nobody {
@@ -277,15 +278,23 @@ async fn reconnect(link: Rc<Link>, first: usize) {
                 Err(error) => Err(Again::Later(error)),
             }
         };
-        let attempt = within(&link.core, left, again).await;
+        // What has to be written again may take its time, but other paths are waiting.
+        let kept_millis = link.log.borrow().bytes as u64 * 1000 / BYTES_PER_SECOND_MIN;
+        let all = match link.paths.len() {
+            1 => left,
+            _ => left.min(2 * link.patience.path + Duration::from_millis(kept_millis)),
+        };
+        let attempt = within(&link.core, all, again).await;
         let ended = matches!(&*link.state.borrow(), State::Ended(_));
         if let Some(client) = made.take().filter(|_| ended || !matches!(attempt, Some(Ok(_)))) {
             // It may have been sent something, like any other.
             link.drain(client, connection);
+            link.paths[path].fail();
         }
         if ended {
             return;
         }
+        let is_over = link.core.now() >= deadline;
         match attempt {
             Some(Ok(client)) => {
                 *link.state.borrow_mut() = State::Up(client);
@@ -296,9 +305,10 @@ async fn reconnect(link: Rc<Link>, first: usize) {
                 return link.changed.notify_all();
             }
             Some(Err(Again::Never(error))) if link.paths.len() == 1 => return link.end(error),
-            None => return link.end(IoError::GONE),
-            Some(Err(_)) if link.core.now() >= deadline => return link.end(IoError::GONE),
-            Some(Err(_)) => link.paths[path].state.set(PathState::Failed),
+            // With one path, all of the time that was left.
+            None if link.paths.len() == 1 => return link.end(IoError::GONE),
+            None | Some(Err(_)) if is_over => return link.end(IoError::GONE),
+            None | Some(Err(_)) => link.paths[path].state.set(PathState::Failed),
         }
     }
 }

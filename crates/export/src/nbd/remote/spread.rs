@@ -1,4 +1,4 @@
-//! Paths beside the one in use: reads that take turns, and the way back to a path that is preferred.
+//! Paths beside the one in use: reads that take turns, and the way back to one that is preferred.
 //!
 //! - Paths are in order of preference. A path that was passed over and is there again is gone back
 //!   to once it has answered for a while, the longer the more often it failed. Going back is a
@@ -18,8 +18,7 @@ use super::pending::Pending;
 use super::{Link, State, within};
 use crate::nbd::client::{Client, ClientError};
 
-/// A preferred path has to have answered for so long for each of its failures.
-const BACK_AFTER: Duration = Duration::from_secs(5);
+/// A path that is preferred is gone back to after this time, however often it failed.
 const BACK_AFTER_MAX: Duration = Duration::from_secs(60);
 
 impl Link {
@@ -81,7 +80,7 @@ impl Link {
         }
         let now = self.core.now();
         let failures = u32::try_from(place.failures.get()).unwrap_or(u32::MAX).max(1);
-        let needed = BACK_AFTER.saturating_mul(failures).min(BACK_AFTER_MAX);
+        let needed = self.patience.back.saturating_mul(failures).min(BACK_AFTER_MAX);
         let is_there = place.ready_since.get().is_some_and(|since| now - since >= needed);
         if path < self.connection.get().path && is_there {
             self.go_to(path);

@@ -7,9 +7,9 @@
 //! requests out itself. So:
 //!
 //! Invariant: [`PeerProcess::is_over`] tells of every request that was sent over the connection,
-//! if [`PeerProcess::role`] was [`PeerRole::Keeps`] and the process stayed so. It is `Keeps` only where
-//! all of this was seen: the process that sent the first bytes is the one that is watched, it is
-//! older than the connection, it has no child and never waited for one, and it has open nothing
+//! if [`PeerProcess::role`] was [`PeerRole::Keeps`] and the process stayed so. It is `Keeps` only
+//! where all of this was seen: the process that sent the first bytes is the one that is watched, it
+//! is older than the connection, it has no child and never waited for one, and it has open nothing
 //! over which another process or a kernel thread could act for it: no connection but those that
 //! were made to it, no pipe from another process, no io_uring (whose requests outlive a process),
 //! no device that is not a drive. Everything else, and whatever cannot be looked at, is `Unknown`.

@@ -8,9 +8,9 @@ use super::{Engine, Json, Runtime};
 
 /// Serves stacks as files in /etc/wattle say, in the foreground, until a signal or `wattle stop`.
 ///
-/// A stack is a file NAME.toml: its arrays, where their members are, exports, settings, and how long
-/// drives that come late are waited for. One name is served by this process, as `wattle serve` does
-/// it; several, or all without a name, by one process each.
+/// A stack is a file NAME.toml: its arrays, where their members are, exports, settings, and how
+/// long drives that come late are waited for. One name is served by this process, as `wattle serve`
+/// does it; several, or all without a name, by one process each.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

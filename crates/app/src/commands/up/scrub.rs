@@ -1,4 +1,5 @@
-//! `wattle up --scrub` and `--scrub-overdue`: what files say of checks, against what arrays remember.
+//! `wattle up --scrub` and `--scrub-overdue`: what files say of checks, against what arrays
+//! remember.
 
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};

@@ -207,8 +207,10 @@ fn unused(found: &Examined<'_>) -> Option<(u64, u64)> {
         let end = taken.fold(at, u64::min);
         (data, end.saturating_sub(data.saturating_add(used)))
     };
-    // Of a journal all is used.
-    let after = if fields.role() == DeviceRole::Journal { found.size_sectors % 8 } else { after };
+    // Of a journal all is used, and that is said in any case.
+    if fields.role() == DeviceRole::Journal {
+        return Some((before, found.size_sectors % 8));
+    }
     (after != 1 && (before, after) != (0, 0)).then_some((before, after))
 }
 
@@ -298,7 +300,8 @@ fn roles(fields: &SuperblockFields) -> String {
         state.push(match table.iter().filter(|role| u32::from(**role) == slot).count() {
             0 => '.',
             1 => 'A',
-            2 => 'R',
+            // In RAID 0 nothing can be replaced.
+            2 if fields.level() != 0 => 'R',
             _ => {
                 consistent = false;
                 '?'

@@ -30,7 +30,7 @@ pub struct ServedFacts {
     /// Nothing is recognised on it at the start.
     pub is_blank: bool,
     /// What the superblocks said at the start; absent without metadata.
-    pub recorded: Option<RecordedReport>,
+    pub recorded: Option<Box<RecordedReport>>,
 }
 
 impl ServedFacts {
@@ -52,7 +52,7 @@ impl ServedFacts {
                 _ if assembly.bitmap.is_some() => "bitmap",
                 _ => "resync",
             },
-            recorded: report::recorded(claimed.superblocks()),
+            recorded: report::recorded(claimed.superblocks()).map(Box::new),
             notes: overridden.chain(unsynced).chain(notes).collect(),
             ..Self::without_metadata(assembly.name(), geometry)
         }

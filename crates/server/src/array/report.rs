@@ -88,7 +88,7 @@ pub fn array_report(facts: &ServedFacts, status: &ArrayStatus) -> ArrayReport {
         },
         cache: (status.cache.ceiling_bytes > 0).then(|| cache(status)),
         tuning: Vec::new(),
-        recorded: facts.recorded.clone(),
+        recorded: facts.recorded.as_deref().cloned(),
     }
 }
 

@@ -169,9 +169,11 @@ fn rotted_blocks_are_named_and_repaired(level: &str, count: usize, kind: &str, m
     assert_eq!(last(&serve)["record"]["unexplained_sectors"], 0);
     serve.stop();
     let out = room.name("out");
-    run(["get", "/kept", &out].into_iter().chain(members.iter().map(String::as_str))).ok();
+    fs::create_dir(&out).unwrap();
+    let get = ["get", "--to", &out, "--path", "/kept"];
+    run(get.into_iter().chain(members.iter().map(String::as_str))).ok();
     for number in 0..12 {
-        let file = fs::read(format!("{out}/file-{number}")).unwrap();
+        let file = fs::read(format!("{out}/kept/file-{number}")).unwrap();
         assert!(file == noise(number + 1, 128 << 10), "file-{number}");
     }
 }

@@ -311,7 +311,7 @@ impl Step<'_> {
             // What was summed is in the processor's caches.
             let same = |(_, buf): &(Place, Buf)| buf[at.clone()] == found[0].1[at.clone()];
             if found.iter().skip(1).all(same) {
-                equal = equal - (sectors.end - sectors.start);
+                equal -= sectors.end - sectors.start;
             }
             for lane in differ.iter().map(|lane| lane.index()) {
                 let place = piece.places[lane];
@@ -364,7 +364,7 @@ impl Step<'_> {
 }
 
 /// The lanes that differ from their sum, and how many were compared with one.
-fn compare(known: &BlockSums, now: &BlockSums) -> (Vec<MemberIx>, u64) {
+fn compare(known: &[Option<u64>], now: &[Option<u64>]) -> (Vec<MemberIx>, u64) {
     let pairs = known.iter().zip(now).enumerate();
     let pairs: Vec<_> = pairs.filter_map(|(lane, (known, now))| Some((lane, (*known)?, (*now)?))).collect();
     let differ = pairs.iter().filter(|(_, known, now)| known != now);
@@ -372,7 +372,7 @@ fn compare(known: &BlockSums, now: &BlockSums) -> (Vec<MemberIx>, u64) {
 }
 
 /// What is found, and what is known where nothing is found.
-fn merge(known: &BlockSums, now: &BlockSums) -> BlockSums {
+fn merge(known: &[Option<u64>], now: &[Option<u64>]) -> BlockSums {
     known.iter().zip(now).map(|(known, now)| now.or(*known)).collect()
 }
 

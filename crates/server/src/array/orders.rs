@@ -293,7 +293,7 @@ impl Served {
             }
             SettingChange::Record(on) => {
                 if on && self.books().is_none_or(|books| books.sums().is_none()) {
-                    return Err(job::job_problem(&self.facts.name, "record", JobError::NoSums));
+                    return Err(job::job_problem(&self.facts.name, "recording", JobError::NoSums));
                 }
                 self.records.set(on);
             }

@@ -275,13 +275,13 @@ impl Player {
             if self.rng.coin() {
                 let job =
                     if self.rng.coin() { Job::Check { range: None } } else { Job::Record { repair: false } };
-                self.scrub(core, array, job).await;
+                self.scrub(core, array, &job).await;
             }
             let job = match self.rng.coin() {
                 true => Job::Repair { range: None, source: Some(RepairSource::Sums) },
                 false => Job::Record { repair: true },
             };
-            self.scrub(core, array, job).await;
+            self.scrub(core, array, &job).await;
             lock(&self.oracle).heal();
             if lock(&self.oracle).wrong.is_some() {
                 return;
@@ -323,7 +323,7 @@ impl Player {
     }
 
     /// A scrub in a quiet moment.
-    async fn scrub(&self, core: &Core, array: &ArrayHandle, job: Job) {
+    async fn scrub(&self, core: &Core, array: &ArrayHandle, job: &Job) {
         lock(&self.oracle).look();
         lock(&self.oracle).scrub_begins();
         let repairs = matches!(job, Job::Repair { .. } | Job::Record { repair: true });

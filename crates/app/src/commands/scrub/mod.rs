@@ -74,10 +74,19 @@ fn scrub(
     output::note(&scrub_line(run));
     places(&array, run).iter().for_each(|line| output::note(&format!("  {line}")));
     files::on_places(&array, run).iter().for_each(|line| output::note(&format!("  {line}")));
+    let wanted = matches!(order, ServerRequest::Record { .. });
+    let not_recorded = wanted && !run.record.is_some_and(|record| record.recorded);
+    if not_recorded {
+        output::note("  it is not recorded: the record could not be written; `wattle explain WTL-0275`");
+    }
     let not_compared = run.unreadable_sectors + run.late_sectors;
     let unexplained = run.record.map_or(0, |record| record.unexplained_sectors);
     let left = run.mismatch_sectors.saturating_sub(run.repaired_sectors) + not_compared + unexplained;
-    Ok(if run.outcome == "done" && left == 0 { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+    Ok(if run.outcome == "done" && left == 0 && !not_recorded {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FOUND)
+    })
 }
 
 /// What is right where parity or copies do not agree. Nothing is guessed: the wrong source makes

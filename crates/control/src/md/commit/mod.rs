@@ -350,7 +350,7 @@ impl MdMetadata {
             self.logs_settled.set(true);
         }
         if let (Some(sums), Some(first)) = (self.sums(), round.seated().next()) {
-            sums.signs(signature(&first.superblock)).await;
+            sums.signs(signature(&first.superblock), !record.dirty).await;
         }
         let went_back = next.events() < before.events();
         *self.state.borrow_mut() = next;

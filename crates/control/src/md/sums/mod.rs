@@ -19,7 +19,7 @@
 
 mod file;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -85,6 +85,8 @@ pub struct ScrubSums {
     current: RefCell<Option<SumSet>>,
     taking: RefCell<Option<Taking>>,
     signatures: RefCell<[SumsSignature; 2]>,
+    /// Sums were given up, and the engine does not know yet.
+    owed: Cell<bool>,
     /// The leaf that was read last, of which generation.
     cached: RefCell<Option<(u64, u64, Rc<Vec<u64>>)>>,
     /// One change at a time.
@@ -118,6 +120,7 @@ impl ScrubSums {
             current: RefCell::default(),
             taking: RefCell::default(),
             signatures: RefCell::new([newest; 2]),
+            owed: Cell::new(false),
             cached: RefCell::default(),
             changing: Semaphore::new(1),
             reading: Semaphore::new(1),
@@ -205,17 +208,24 @@ impl ScrubSums {
         bytes
     }
 
-    /// The array's superblocks are going to say this. In the header before they do; durable with
-    /// the next note at the latest, for a header that is older costs sums and no more.
-    pub async fn signs(&self, next: SumsSignature) {
+    /// The array's superblocks are going to say this. In the header before they do; with `rests`,
+    /// as when the array is left, durably. Otherwise with the next note at the latest: a header that
+    /// is older costs sums and no more, and a write waits for this.
+    pub async fn signs(&self, next: SumsSignature, rests: bool) {
         let _turn = self.changing.acquire(1).await;
         self.signatures.borrow_mut().rotate_left(1);
         self.signatures.borrow_mut()[1] = next;
         let header = self.current.borrow().as_ref().map(|set| (set.half, self.header_of(set)));
-        if let Some((half, header)) = header
-            && self.write(u64::from(half) * PAGE_BYTES, &header).await.is_err()
-        {
-            self.give_up();
+        if let Some((half, header)) = header {
+            let mut written = self.write(u64::from(half) * PAGE_BYTES, &header).await;
+            if rests && written.is_ok() {
+                written = self.flush().await;
+            }
+            if written.is_err() {
+                // What of it is on disk may be the array's signature: the next note tells the engine.
+                self.give_up();
+                self.owed.set(true);
+            }
         }
     }
 
@@ -243,6 +253,9 @@ impl ScrubSums {
     }
 
     async fn note_in_turn(&self, regions: &[u64]) -> Result<(), SumsLost> {
+        if self.owed.take() {
+            return Err(SumsLost);
+        }
         let page_of = |region: &u64| region / PAGE_REGIONS;
         let mut writes: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut add = |set: &mut SumSet, regions: &[u64]| {

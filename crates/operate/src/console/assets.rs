@@ -20,7 +20,7 @@ macro_rules! assets {
     ($($name:literal, $type:ident;)*) => {
         /// All of them.
         pub const ASSETS: &[ConsoleAsset] = &[$(
-            ConsoleAsset { name: $name, content_type: $type, bytes: include_bytes!(concat!("assets/", $name)) },
+            ConsoleAsset { name: $name, content_type: $type, bytes: include_bytes!(concat!("page/", $name)) },
         )*];
     };
 }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_others_wrote_is_as_they_published_it() {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/console/assets/vendor");
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/console/page/vendor");
         let sums = std::fs::read_to_string(dir.join("SHA256SUMS")).unwrap();
         let sums: BTreeMap<&str, &str> =
             sums.lines().map(|line| line.split_once("  ").map(|(sum, name)| (name, sum)).unwrap()).collect();

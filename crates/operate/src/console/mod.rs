@@ -1,7 +1,7 @@
 //! The page of a machine's arrays.
 //!
 //! [`Console::start`] begins to look at all servers; [`Console::site`] is what answers over
-//! [`crate::http`]. The page (`assets/`) is plain modules of JavaScript without a build chain. What
+//! [`crate::http`]. The page (`page/`) is plain modules of JavaScript without a build chain. What
 //! it says of arrays is decided here ([`verdict`], [`view`]) and only shown there.
 //!
 //! **Invariants.**

@@ -15,7 +15,8 @@ const post = async (order) => {
   throw new Error([body.what, body.why, body.next].filter(Boolean).join('. '));
 };
 
-export const Order = ({ array, order, label, of }) => {
+// `off`: it cannot be given now. What is said of it stays until it is closed.
+export const Order = ({ array, order, label, of, off }) => {
   const [shown, setShown] = useState(null);
   const [dialog, field, leave] = [useRef(null), useRef(null), useRef(null)];
   const asked = { ...order, array: array.key };
@@ -42,6 +43,7 @@ export const Order = ({ array, order, label, of }) => {
   const { what, busy, wants, planned, done, problem } = shown || {};
   // The focus goes where the next step is; never to what changes something.
   useEffect(() => { if (shown) (wants ? field : leave).current.focus(); }, [shown]);
+  if (off && !shown) return null;
   const whose = of ? `${label} ${of}` : `${label} ${array.name}`;
   return html`<button onClick=${open} aria-label=${whose} aria-haspopup="dialog">${label}</button>
     <dialog ref=${dialog} aria-label=${whose} onClose=${() => setShown(null)}>

@@ -87,6 +87,8 @@ const Since = ({ since, now }) => {
 
 export const ArrayCard = ({ array, orders, now, chosen, choose }) => {
   const { verdict } = array;
+  const scrubs = !!array.job && ['check', 'repair'].includes(array.job.action);
+  const held = array.paused || (!!array.job && array.job.paused);
   const what = [array.level, array.layout, array.chunk_bytes && `chunk ${bytes(array.chunk_bytes)}`, bytes(array.size_bytes)];
   return html`<article class=${`array ${verdict.standing}`} aria-labelledby=${`name-${array.key}`}>
     <div class="title">
@@ -102,15 +104,13 @@ export const ArrayCard = ({ array, orders, now, chosen, choose }) => {
       <dt>redundancy</dt><dd>${verdict.redundancy}</dd>
       ${array.since && html`<dt>${verdict.word}</dt><dd>since <${Since} since=${array.since} now=${now} /></dd>`}
       ${array.next && html`<dt>next</dt><dd><${Command} text=${array.next} /></dd>`}
+      ${!array.next && verdict.standing === 'degraded' && array.job && !array.job.paused && html`<dt>next</dt><dd>nothing to do: it ends by itself</dd>`}
     </dl>
     ${(orders || choose) && html`<p class="buttons">
       ${choose && html`<button aria-pressed=${chosen} onClick=${choose}>Show its details</button>`}
-      ${orders && array.job && ['check', 'repair'].includes(array.job.action)
-        ? html`<${Order} array=${array} order=${{ order: 'abort' }} label=${`End the ${array.job.action}`} />`
-        : orders && html`<${Order} array=${array} order=${{ order: 'check' }} label="Check" />`}
-      ${orders && ((array.job && array.job.paused) || array.paused
-        ? html`<${Order} array=${array} order=${{ order: 'resume' }} label="Resume" />`
-        : array.job && html`<${Order} array=${array} order=${{ order: 'pause' }} label="Pause" />`)}
+      ${orders && [['check', 'Check', scrubs], ['abort', scrubs && `End the ${array.job.action}`, !scrubs], ['pause', 'Pause', !array.job || held], ['resume', 'Resume', !held]].map(
+        ([order, label, off]) => html`<${Order} key=${order} array=${array} order=${{ order }} label=${label} off=${off} />`,
+      )}
     </p>`}
   </article>`;
 };

@@ -38,8 +38,8 @@ const Row = ({ array, member, orders }) => {
     <${Cell} label="p99 read, write" kind="number">${micros(member.read_p99_us)}, ${micros(member.write_p99_us)}<//>
     <${Cell} label="reads, writes now" kind="number">${rate(member.rates.read_bytes)}, ${rate(member.rates.write_bytes)}<//>
     ${orders && html`<${Cell} label="orders" kind="buttons">
-      ${here && member.state === 'in_sync' && html`<${Order} array=${array} order=${{ order: 'fail', ...at }} label="Fail" of=${short(member.member)} />
-        <${Order} array=${array} order=${{ order: 'replace', ...at }} label="Replace" of=${short(member.member)} />`}
+      ${here && html`<${Order} off=${member.state !== 'in_sync'} array=${array} order=${{ order: 'fail', ...at }} label="Fail" of=${short(member.member)} />
+        <${Order} off=${member.state !== 'in_sync'} array=${array} order=${{ order: 'replace', ...at }} label="Replace" of=${short(member.member)} />`}
       ${here && member.member.startsWith('/dev/') && html`<${Order} array=${array} order=${{ order: 'locate', on: true, ...at }} label="Locate" of=${short(member.member)} />`}
     <//>`}
   </tr>`;

@@ -153,11 +153,11 @@ impl Browser {
             let params = &event["params"];
             match event["method"].as_str().unwrap_or_default() {
                 "Network.requestWillBeSent" => {
-                    asked.push(params["request"]["url"].as_str().unwrap().to_owned())
+                    asked.push(params["request"]["url"].as_str().unwrap().to_owned());
                 }
                 "Runtime.exceptionThrown" => errors.push(params.to_string()),
                 "Runtime.consoleAPICalled" if params["type"] == "error" || params["type"] == "warning" => {
-                    errors.push(params.to_string())
+                    errors.push(params.to_string());
                 }
                 "Log.entryAdded" => errors.push(params["entry"]["text"].to_string()),
                 _ => {}

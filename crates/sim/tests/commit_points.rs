@@ -113,7 +113,6 @@ fn scenario(
         torn_unreadable_ppm: 0,
         no_write_zeroes: false,
         victims: MemberSet::EMPTY,
-        remote: MemberSet::EMPTY,
         silent: 0,
         beyond: false,
         lifetimes: vec![

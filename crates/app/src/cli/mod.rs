@@ -133,7 +133,7 @@ pub enum CliCommand {
     Rescue(RescueArgs),
     Ls(LsArgs),
     Get(GetArgs),
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     Up(Box<UpArgs>),
     Mount(MountArgs),
     Umount(UmountArgs),

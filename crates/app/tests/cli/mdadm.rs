@@ -324,7 +324,7 @@ impl Changed<'_> {
             11 => {
                 let words = [(2, 91), (44, any), (45, 0), (46, 6), (47, 1), (48, 3), (49, 131_072)];
                 for (word, value) in words {
-                    self.put(4 * word, (value as u32).to_le_bytes());
+                    self.put(4 * word, value.to_le_bytes());
                 }
                 (47, self.one_of(&[0, 1, 2, u32::MAX]))
             }

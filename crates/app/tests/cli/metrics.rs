@@ -266,7 +266,7 @@ fn prometheus_scrapes_rules_fire_and_the_dashboards_queries_are_answered() {
                 ["_total", "_bucket", "_count"].iter().fold(name, |name, end| name.trim_end_matches(end));
             assert!(documented.contains(&format!("`{family}")), "{expr}: {family} is not documented");
             // What there is nothing of here (drives, groups, work) has an empty answer.
-            let is_there = samples(&names, name).len() > 0;
+            let is_there = !samples(&names, name).is_empty();
             assert!(!found.is_empty() || !is_there || expr.contains("rate("), "{expr}: no answer");
             queries += 1;
         }

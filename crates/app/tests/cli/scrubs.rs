@@ -247,7 +247,8 @@ fn a_record_that_is_lost_or_damaged_costs_knowledge_only() {
     let file = fs::read_dir(room.path("state")).unwrap().map(|entry| entry.unwrap().path());
     let file = file.into_iter().find(|path| path.extension().is_some_and(|end| end == "sums")).unwrap();
     let whole = fs::read(&file).unwrap();
-    let damages: [&dyn Fn(&mut Vec<u8>); 4] = [
+    type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
+    let damages: [Damage<'_>; 4] = [
         &|bytes| bytes.clear(),
         &|bytes| bytes.iter_mut().step_by(512).for_each(|byte| *byte ^= 1),
         &|bytes| bytes.truncate(9000),

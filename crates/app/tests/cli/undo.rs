@@ -479,7 +479,7 @@ fn members_under_other_names_are_found_and_it_is_said_what_they_were() {
     let members = room.array("5", 3);
     // Blank drives are alike: of these something tells which is which.
     for (ix, member) in members.iter().enumerate() {
-        let byte = |at: usize| (at * at * (ix + 3) >> 7) as u8;
+        let byte = |at: usize| ((at * at * (ix + 3)) >> 7) as u8;
         put(member, 2 << 20, &(0..14 << 20).map(byte).collect::<Vec<_>>());
     }
     let before = bytes(&members);

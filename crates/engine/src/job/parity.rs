@@ -29,7 +29,7 @@ impl Part {
         let sectors = self.sectors.start.max(cell.start)..self.sectors.end.min(cell.end);
         let at = |sector: Sector| bytes(sector - range.start);
         (!sectors.is_empty()).then(|| Self {
-            map: self.map.clone(),
+            map: self.map,
             bytes: at(sectors.start)..at(sectors.end),
             sectors,
         })

@@ -380,7 +380,7 @@ fn merge(known: &[Option<u64>], now: &[Option<u64>]) -> BlockSums {
 fn cut(part: &Part, block: &Range<usize>, range: &Range<Sector>) -> Option<Part> {
     let (from, to) = (part.bytes.start.max(block.start), part.bytes.end.min(block.end));
     (from < to).then(|| Part {
-        map: part.map.clone(),
+        map: part.map,
         sectors: range.start + Sector(from as u64 / SECTOR_BYTES)
             ..range.start + Sector(to as u64 / SECTOR_BYTES),
         bytes: from - block.start..to - block.start,

@@ -83,13 +83,11 @@ pub fn runs(btrfs: &Btrfs, file: FsNode, range: Range<u64>, each: &mut EachRun<'
     })
 }
 
+/// Takes an extent, and the part of the file that it has.
+type EachExtent<'a> = dyn FnMut(&Extent<'_>, Range<u64>) -> Result<(), Error> + 'a;
+
 /// Calls `each` with the extents of a range, and the part of the file that each has of it.
-fn extents(
-    btrfs: &Btrfs,
-    file: FsNode,
-    range: Range<u64>,
-    each: &mut dyn FnMut(&Extent<'_>, Range<u64>) -> Result<(), Error>,
-) -> Result<(), Error> {
+fn extents(btrfs: &Btrfs, file: FsNode, range: Range<u64>, each: &mut EachExtent<'_>) -> Result<(), Error> {
     if range.is_empty() {
         return Ok(());
     }

@@ -247,7 +247,7 @@ async fn exchange(call: HttpCall, target: Target) -> Result<HttpAnswer, HttpCall
     let server = target.server();
     let protocol = |error| HttpCallError::Protocol { server: server.clone(), error };
     let transport = connect(&call.roots, &target).await?;
-    let request = request(call.method, &target, &call.headers, call.body)?;
+    let request = request(&call.method, &target, &call.headers, call.body)?;
     let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
         .max_buf_size(HEAD_BYTES_MAX)
         .handshake::<_, Full<Bytes>>(TokioIo::new(transport))
@@ -299,7 +299,7 @@ async fn connect(roots: &TlsRoots, target: &Target) -> Result<Box<dyn Transport 
 }
 
 fn request(
-    method: Method,
+    method: &Method,
     target: &Target,
     headers: &[(String, String)],
     body: Vec<u8>,
@@ -313,7 +313,7 @@ fn request(
     let host = HeaderValue::from_str(&target.host);
     all.insert(HOST, host.map_err(|_| HttpCallError::BadUrl("the host has characters that none can have"))?);
     all.insert(USER_AGENT, HeaderValue::from_static(concat!("wattle/", env!("CARGO_PKG_VERSION"))));
-    if len > 0 || method == Method::POST {
+    if len > 0 || *method == Method::POST {
         all.insert(CONTENT_LENGTH, HeaderValue::from(len));
     }
     for (name, value) in headers {

@@ -295,6 +295,7 @@ impl Drop for RunningHttp {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "callers have made it for this call")]
 fn listen_failed(address: &HttpAddress, why: impl ToString, next: &str) -> Problem {
     Problem::new(Code::ListenFailed, format!("cannot listen at {address}"), why.to_string(), next)
 }

@@ -171,6 +171,7 @@ fn now_secs() -> i64 {
     since.map_or(0, |time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
 }
 
+#[derive(Clone, Copy)]
 enum Secrecy {
     Public,
     Secret,
@@ -194,6 +195,7 @@ fn read(path: &Path, secrecy: Secrecy) -> Result<Vec<u8>, Problem> {
     Ok(text)
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "callers have made it for this call")]
 fn unusable(path: &Path, why: impl ToString, next: &str) -> Problem {
     Problem::new(
         Code::TlsUnusable,

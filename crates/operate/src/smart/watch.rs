@@ -47,12 +47,12 @@ impl DriveWatch {
         let arrays = servers.flat_map(|report| &report.arrays);
         let members = arrays.flat_map(|array| array.members.iter().chain(&array.replacements));
         let names = members.filter_map(|member| member.member.as_deref());
-        self.of(names.filter_map(drive_below).collect())
+        self.of(&names.filter_map(drive_below).collect())
     }
 
     /// The same of drives by name.
     #[must_use]
-    pub fn of(&self, drives: BTreeSet<String>) -> Vec<DriveHealth> {
+    pub fn of(&self, drives: &BTreeSet<String>) -> Vec<DriveHealth> {
         let mut state = lock(&self.state);
         let now = Instant::now();
         let is_due = |drive: &&String| {
@@ -161,16 +161,16 @@ mod tests {
             r#"sleep 0.1; echo "$@" >> "$0.log"; echo '{"model_name":"m","smart_status":{"passed":true}}'"#,
         );
         let watch = DriveWatch::new(settings, |problem| panic!("{problem}"));
-        assert_eq!(watch.of(drives()), []);
-        let known = until(|| Some(watch.of(drives())).filter(|known| known.len() == 2));
+        assert_eq!(watch.of(&drives()), []);
+        let known = until(|| Some(watch.of(&drives())).filter(|known| known.len() == 2));
         assert_eq!((known[1].drive.as_str(), known[1].is_healthy), ("/dev/sdy", Some(true)));
         for _ in 0..20 {
-            let _ = watch.of(drives());
+            let _ = watch.of(&drives());
         }
         let log = std::fs::read_to_string(dir.path().join("smartctl.log")).unwrap();
         assert_eq!(log.lines().count(), 2, "{log}");
         assert!(log.starts_with("-j -a -l scterc -n standby -- /dev/sdx\n"), "{log}");
-        assert_eq!(watch.of(BTreeSet::new()), []);
+        assert_eq!(watch.of(&BTreeSet::new()), []);
     }
 
     #[test]
@@ -184,9 +184,9 @@ mod tests {
             let keep = told.clone();
             let watch =
                 DriveWatch::new(settings, move |problem| keep.lock().unwrap().push(problem.why.clone()));
-            let _ = watch.of(drives());
+            let _ = watch.of(&drives());
             until(|| (!lock(&watch.state).is_asking).then_some(()));
-            assert_eq!(watch.of(drives()), []);
+            assert_eq!(watch.of(&drives()), []);
             let told = told.lock().unwrap().clone();
             assert!(told.len() == 1 && told[0].contains(word), "{told:?}");
         }

@@ -70,6 +70,6 @@ fn connections_that_are_kept_make_way_and_answers_do_not() {
         assert_answers(&server);
     }
     assert_eq!(status(&rest(&mut asks)), 504, "it was waited for all the time");
-    let ended = kept.iter_mut().map(|stream| rest(stream)).filter(|said| status(said) == 200).count();
+    let ended = kept.iter_mut().map(rest).filter(|said| status(said) == 200).count();
     assert_eq!(ended, 16, "each was answered before it made way");
 }

@@ -191,10 +191,10 @@ fn touched(fs: &dyn FileSystem, is_over: impl Fn() -> bool) -> Vec<String> {
             };
             match metadata.kind {
                 FileKind::Directory if seen.insert(entry.node) => waiting.push((name, entry.node)),
-                FileKind::File => {
-                    if fs.read(entry.node, 0..metadata.size_bytes, &mut |_, _| Ok(())).is_err() {
-                        found.push(name);
-                    }
+                FileKind::File
+                    if fs.read(entry.node, 0..metadata.size_bytes, &mut |_, _| Ok(())).is_err() =>
+                {
+                    found.push(name);
                 }
                 _ => {}
             }
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_place_is_touched_by_what_overlaps_it() {
-        let places = Places { bad: vec![10..20], reads_all: false };
+        let places = Places { bad: std::iter::once(10..20).collect(), reads_all: false };
         for (place, touches) in
             [(0..10, false), (0..11, true), (19..30, true), (20..30, false), (12..13, true)]
         {

@@ -98,7 +98,7 @@ pub fn run(
     let mut done: Vec<RunCommand> = Vec::new();
     for (ix, step) in steps.iter().enumerate() {
         let result = match parse(step)? {
-            CliCommand::Serve(args) => make_file_system(access, args, &directory, screen),
+            CliCommand::Serve(args) => make_file_system(access, *args, &directory, screen),
             step => carry_out(access, &step, screen),
         };
         let result = result.map_err(|problem| went_so_far(problem, &done, &steps[ix..]))?;

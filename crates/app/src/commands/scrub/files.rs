@@ -114,7 +114,7 @@ fn told(volume: &str, found: Result<FilesAtPlaces, wattle_fs::Error>, places: us
             lines.push(format!("{volume}: {rest} places of no file: free, or the file system's own"));
         }
         rest => {
-            lines.push(format!("{volume}: {rest} places whose file was not found; not all was looked at"))
+            lines.push(format!("{volume}: {rest} places whose file was not found; not all was looked at"));
         }
     }
     lines

@@ -144,7 +144,7 @@ fn serve_args(args: &UpArgs, stack: &StackConfig, members: &[String]) -> Result<
     serve.runtime = args.runtime.clone();
     serve.engine = args.engine.clone();
     serve.engine.cores = args.engine.cores.or(stack.cores);
-    Ok(serve)
+    Ok(*serve)
 }
 
 fn serve_knows(option: &str) -> bool {

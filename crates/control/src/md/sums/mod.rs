@@ -75,6 +75,9 @@ struct Taking {
     leaf: Vec<u64>,
 }
 
+/// A leaf that was read: its generation, its number, its sums.
+type CachedLeaf = (u64, u64, Rc<Vec<u64>>);
+
 /// The store of an array's sums.
 pub struct ScrubSums {
     core: Core,
@@ -88,7 +91,7 @@ pub struct ScrubSums {
     /// Sums were given up, and the engine does not know yet.
     owed: Cell<bool>,
     /// The leaf that was read last, of which generation.
-    cached: RefCell<Option<(u64, u64, Rc<Vec<u64>>)>>,
+    cached: RefCell<Option<CachedLeaf>>,
     /// One change at a time.
     changing: Semaphore,
     /// One leaf is read at a time.

@@ -12,7 +12,7 @@ use wattle_server::time::parse_rfc3339;
 
 use crate::cli::{DetailArgs, DetailFormat};
 use crate::environment::{host_name, local_time, runtime_dir};
-use crate::output::mdadm::{self, ArrayView, DeviceState, DeviceView, Surroundings, WorkView};
+use crate::output::mdadm::{self, DetailView, DeviceState, DeviceView, Surroundings, WorkView};
 use crate::output::text::printable;
 use crate::output::{self, Screen};
 
@@ -48,7 +48,7 @@ fn show(array: &ArrayReport, format: DetailFormat, here: Surroundings<'_>) -> St
     let devices = devices(array);
     let names: Vec<String> = devices.iter().map(|device| printable(device.name)).collect();
     let devices = devices.iter().zip(&names).map(|(device, name)| DeviceView { name, ..device.clone() });
-    let view = ArrayView {
+    let view = DetailView {
         path: &path,
         metadata: array.metadata.as_deref(),
         level: &array.level,

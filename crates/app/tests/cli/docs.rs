@@ -276,7 +276,7 @@ fn the_page_on_the_console_says_what_happens() {
 
 #[test]
 fn the_examples_of_every_help_say_what_happens() {
-    run_page("crates/app/tests/cli/examples.md", &["nbdcopy", "nbdinfo", "jq", "mkfs.ext4"], 8, 100);
+    run_page("crates/app/tests/cli/examples.md", &["nbdcopy", "nbdinfo", "jq", "mkfs.ext4"], 10, 100);
 }
 
 /// Every command and every command in it.

@@ -5,7 +5,8 @@
 //! [`start`] claims the members and starts the engine, [`commit`], [`bitmap`], [`badblocks`] and
 //! [`ppl`] keep on the members what the engine must know after a crash, [`running`] is what an
 //! operator does to it, [`admit`] decides on which terms a device comes in, [`spares`] puts spares
-//! to use, [`sums`] keeps what recorded scrubs remember. [`create`] makes a new array, [`compat`] says what else opens it.
+//! to use, [`sums`] keeps what recorded scrubs remember. [`create`] makes a new array, [`compat`]
+//! says what else opens it.
 
 pub mod admit;
 pub(crate) mod areas;

@@ -442,7 +442,7 @@ impl Step<'_> {
             let mut writes = Writes::default();
             let mut proven = Writes::default();
             let mut judged = Vec::new();
-            // Block by block: what is summed is in the processor's caches when parity is made of it.
+            // Block by block: what is summed is in the processor's caches when parity is made.
             for cell in self.cells(range) {
                 judged.extend(self.judge_rows(&health, &parts, &mut row, &have, (range, &cell), &mut proven));
                 for part in parts.iter().filter_map(|part| part.within(&cell, range)) {

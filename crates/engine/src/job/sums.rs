@@ -149,8 +149,8 @@ impl Step<'_> {
         }
     }
 
-    /// The parts of a range that are judged and compared one after the other: blocks, where there are
-    /// sums.
+    /// The parts of a range that are judged and compared one after the other: blocks, where there
+    /// are sums.
     pub(super) fn cells(&self, range: &Range<Sector>) -> Vec<Range<Sector>> {
         let Some(sums) = &self.sums else { return std::iter::once(range.clone()).collect() };
         let block = sums.spec.block.0;

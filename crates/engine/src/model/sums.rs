@@ -70,7 +70,9 @@ mod tests {
     fn spec(level: Level, raid_disks: u32, chunk: u64, component: u64) -> Option<SumSpec> {
         let layout = if level == Level::Raid10 { 0x102 } else { 0 };
         let (chunk, component_size) = (Sector(chunk), Sector(component));
-        let params = Params { level, layout, chunk, raid_disks, component_size, member_sizes: Vec::new() };
+        let sizes = if level == Level::Raid0 { raid_disks as usize } else { 0 };
+        let member_sizes = vec![component_size; sizes];
+        let params = Params { level, layout, chunk, raid_disks, component_size, member_sizes };
         SumSpec::of(&Geometry::new(&params).unwrap(), |_| 1)
     }
 

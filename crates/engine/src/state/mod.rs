@@ -2,7 +2,8 @@
 //!
 //! `home` is where changes are decided and made durable, `members` how members join and leave,
 //! `gate` is what changes wait at, `intent` the write-intent bitmap, `ppl` the partial parity log
-//! and `sums` what recorded scrubs remember. `shard` is one core's part; `follow` is how the layers above hear of changes.
+//! and `sums` what recorded scrubs remember. `shard` is one core's part; `follow` is how the layers
+//! above hear of changes.
 
 mod counters;
 mod follow;

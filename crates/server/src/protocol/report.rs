@@ -609,7 +609,8 @@ pub struct ScrubRecordReport {
     pub recorded: bool,
     /// Bytes of members that were compared with the last record.
     pub compared_bytes: u64,
-    /// Sectors of members that rotted silently, as the others prove: they can be made anew, or were.
+    /// Sectors of members that rotted silently, as the others prove: they can be made anew, or
+    /// were.
     pub proven_sectors: u64,
     /// Sectors of members that rotted silently and that nothing can be made anew from.
     pub rotted_sectors: u64,

@@ -1,9 +1,9 @@
 //! Which files lie on the places that a scrub found.
 //!
 //! The members are looked at a second time, read-only and without locks, as `wattle scan` does
-//! beside a server: the array, partitions and logical volumes on it, and the file systems there. What a
-//! client has in its page cache is not on the members yet, so of files that are being written the
-//! answer may be old. Nothing here keeps a scrub's result from being told.
+//! beside a server: the array, partitions and logical volumes on it, and the file systems there.
+//! What a client has in its page cache is not on the members yet, so of files that are being
+//! written the answer may be old. Nothing here keeps a scrub's result from being told.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -49,7 +49,7 @@ pub struct WorkView<'a> {
 
 /// An array.
 #[derive(Debug, Clone)]
-pub struct ArrayView<'a> {
+pub struct DetailView<'a> {
     /// What a configuration calls it.
     pub path: &'a str,
     /// `1.2`; `None` without superblocks.
@@ -98,7 +98,7 @@ pub struct ArrayView<'a> {
     pub devices: Vec<DeviceView<'a>>,
 }
 
-impl ArrayView<'_> {
+impl DetailView<'_> {
     fn count(&self, state: DeviceState) -> usize {
         self.devices.iter().filter(|device| device.state == state).count()
     }
@@ -132,7 +132,7 @@ fn kib_line(name: &str, bytes: u64) -> String {
 }
 
 /// What `mdadm --detail` prints of it.
-pub fn detail(array: &ArrayView<'_>, here: Surroundings<'_>) -> String {
+pub fn detail(array: &DetailView<'_>, here: Surroundings<'_>) -> String {
     let mut text = format!("{}:\n", array.path);
     text += &line("Version", array.metadata.unwrap_or_default());
     text.extend(array.created.map(|secs| line("Creation Time", &(here.time_of)(secs))));
@@ -186,7 +186,7 @@ pub fn detail(array: &ArrayView<'_>, here: Surroundings<'_>) -> String {
     text + &rows(array)
 }
 
-fn state(array: &ArrayView<'_>) -> String {
+fn state(array: &DetailView<'_>) -> String {
     let mut words = match (array.has_redundancy(), array.broken, array.read_only) {
         // Without redundancy md has other words.
         (false, true, _) => return "broken".to_owned(),
@@ -209,7 +209,7 @@ fn state(array: &ArrayView<'_>) -> String {
     words
 }
 
-fn shape(array: &ArrayView<'_>) -> String {
+fn shape(array: &DetailView<'_>) -> String {
     let chunk_kib = array.chunk_bytes.unwrap_or(0) / 1024;
     let mut text = String::new();
     // Of RAID 0 md tells a layout only where it matters, and mdadm finds no word for none.
@@ -232,7 +232,7 @@ fn shape(array: &ArrayView<'_>) -> String {
 
 /// The devices: those in slots, and an empty line for each slot without one; then the others, by
 /// their number.
-fn rows(array: &ArrayView<'_>) -> String {
+fn rows(array: &DetailView<'_>) -> String {
     let mut text = "    Number   Major   Minor   RaidDevice State\n".to_owned();
     let works = |device: &&DeviceView<'_>| {
         matches!(device.state, DeviceState::InSync | DeviceState::Rebuilding) && device.slot.is_some()
@@ -260,7 +260,7 @@ fn rows(array: &ArrayView<'_>) -> String {
     text
 }
 
-fn row(array: &ArrayView<'_>, device: &DeviceView<'_>, slot: &str) -> String {
+fn row(array: &DetailView<'_>, device: &DeviceView<'_>, slot: &str) -> String {
     let number = device.number.map_or("-".to_owned(), |number| number.to_string());
     let state = match device.state {
         DeviceState::InSync => "active sync",
@@ -275,7 +275,7 @@ fn row(array: &ArrayView<'_>, device: &DeviceView<'_>, slot: &str) -> String {
 }
 
 /// Near copies that divide the devices evenly make sets, which have letters.
-fn set_of(array: &ArrayView<'_>, device: &DeviceView<'_>) -> Option<char> {
+fn set_of(array: &DetailView<'_>, device: &DeviceView<'_>) -> Option<char> {
     if array.level != "raid10" || device.state != DeviceState::InSync {
         return None;
     }
@@ -286,7 +286,7 @@ fn set_of(array: &ArrayView<'_>, device: &DeviceView<'_>) -> Option<char> {
 }
 
 /// What `mdadm --detail --export` prints of it.
-pub fn detail_export(array: &ArrayView<'_>) -> String {
+pub fn detail_export(array: &DetailView<'_>) -> String {
     let mut text = format!("MD_LEVEL={}\nMD_DEVICES={}\n", array.level, array.raid_disks);
     text += &format!("MD_METADATA={}\n", array.metadata.unwrap_or_default());
     text += &format!("MD_UUID={}\n", array.uuid.unwrap_or(NO_UUID));
@@ -315,8 +315,8 @@ mod tests {
         DeviceView { number: Some(number), major, minor, slot: Some(slot), state, write_mostly: false, name }
     }
 
-    fn array<'a>(level: &'a str, devices: Vec<DeviceView<'a>>) -> ArrayView<'a> {
-        ArrayView {
+    fn array<'a>(level: &'a str, devices: Vec<DeviceView<'a>>) -> DetailView<'a> {
+        DetailView {
             path: "/dev/md0",
             metadata: Some("1.2"),
             level,

@@ -11,7 +11,7 @@ mod partitions;
 mod scan;
 mod size;
 
-pub use detail::{ArrayView, DeviceState, DeviceView, WorkView, detail, detail_export};
+pub use detail::{DetailView, DeviceState, DeviceView, WorkView, detail, detail_export};
 pub use examine::{Examined, FoundBitmap, examine, examine_export};
 pub use partitions::partitions;
 pub use scan::{detail_scan, examine_scan};

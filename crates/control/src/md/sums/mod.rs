@@ -212,8 +212,8 @@ impl ScrubSums {
     }
 
     /// The array's superblocks are going to say this. In the header before they do; with `rests`,
-    /// as when the array is left, durably. Otherwise with the next note at the latest: a header that
-    /// is older costs sums and no more, and a write waits for this.
+    /// as when the array is left, durably. Otherwise with the next note at the latest: a header
+    /// that is older costs sums and no more, and a write waits for this.
     pub async fn signs(&self, next: SumsSignature, rests: bool) {
         let _turn = self.changing.acquire(1).await;
         self.signatures.borrow_mut().rotate_left(1);
@@ -225,7 +225,7 @@ impl ScrubSums {
                 written = self.flush().await;
             }
             if written.is_err() {
-                // What of it is on disk may be the array's signature: the next note tells the engine.
+                // What of it is on disk may be the array's signature: the next note tells.
                 self.give_up();
                 self.owed.set(true);
             }

@@ -115,8 +115,8 @@ impl Home {
     }
 
     /// What is known of the blocks of a range, and the number of the first; `None` if no sum is to
-    /// be compared with, nor taken if it is not to be recorded. The step that asks holds its stripes
-    /// or ranges.
+    /// be compared with, nor taken if it is not to be recorded. The step that asks holds its
+    /// stripes or ranges.
     pub async fn known_sums(&self, range: &Range<Sector>, record: bool) -> Option<(u64, KnownSums)> {
         let sums = self.sums.as_ref().filter(|sums| record || sums.store.has_sums())?;
         let blocks = sums.blocks_of(range);

@@ -1,38 +1,6 @@
-//! The message to an operator when something is wrong: what, why, what next, and a stable code.
-//!
-//! Every error of this crate becomes a [`Problem`]. The codes are one table ([`Code`]):
-//! `wattle explain`, the exit status and the documentation read it, and nothing else assigns a
-//! number. A number is never reused. The safety checks that an operator may override one by one are
-//! one list too ([`Check`]).
+//! The table of codes: number, how a command ends, title, and what to do.
 
-use std::fmt;
-use std::str::FromStr;
-
-use thiserror::Error;
-use wattle_rt::IoError;
-
-/// How a command ended when it did not succeed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureKind {
-    /// It was tried, or could not be.
-    Failed,
-    /// What was asked for makes no sense as it was asked.
-    Usage,
-    /// It could be done and was not: a safety check says that data may be lost or wrong.
-    Refused,
-}
-
-impl FailureKind {
-    /// The exit status: 1 failed, 2 usage, 3 refused.
-    #[must_use]
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Self::Failed => 1,
-            Self::Usage => 2,
-            Self::Refused => 3,
-        }
-    }
-}
+use super::FailureKind;
 
 macro_rules! codes {
     ($($name:ident = $number:literal, $kind:ident, $title:literal, $text:literal;)*) => {
@@ -50,7 +18,7 @@ macro_rules! codes {
             /// In the order of their numbers.
             pub const ALL: &'static [Code] = &[$(Code::$name),*];
 
-    /// How a command that meets it ends.
+            /// How a command that meets it ends.
             #[must_use]
             pub fn kind(self) -> FailureKind {
                 match self { $(Code::$name => FailureKind::$kind),* }
@@ -194,7 +162,6 @@ codes! {
          only read such an array.";
     Ambiguous = 60, Refused, "the freshest member cannot be told",
         "Members that are equally fresh describe the array differently. Something has changed a superblock outside md.";
-
     Degraded = 61, Refused, "the array is degraded, and that was not to be",
         "A slot is empty or only partly rebuilt. `--degraded=never` refuses such an array, for machines where an operator is to \
          look first; `--degraded=auto`, the default, serves it as far as its redundancy goes.";
@@ -212,10 +179,10 @@ codes! {
     NoPlace = 83, Failed, "there is no place for the member",
         "The slot asked for is not empty, its member is not whole or already being replaced, or the level has no redundancy from \
          which a new member could be filled. `wattle status` shows the slots.";
-
     WouldOverwrite = 84, Refused, "a benchmark would write over what the array holds",
         "`wattle bench` writes all over an array if it is told to write, and what was there is gone. Measure reads, or an array made \
          of mem:, null: or model: drives, which hold nothing. `--force=overwrite` runs it all the same.";
+
     MetadataNotWritten = 90, Failed, "the superblocks could not be written",
         "A change of the array's state could not be made durable on enough members. The array takes no more writes.";
 
@@ -245,6 +212,7 @@ codes! {
     MemberWorks = 108, Failed, "the member works",
         "A member that works is part of the array's redundancy and is not removed. Fail it first if that is what you want \
          (`wattle fail`), or have it replaced, which keeps redundancy whole (`wattle replace`). Nothing was changed.";
+
     MountFailed = 115, Failed, "nothing can be mounted there",
         "Files of volumes are offered through FUSE in an empty directory. Root mounts by itself; any other user needs the program \
          fusermount3 (the package fuse3) and a directory of their own. What a server that was killed left mounted is removed by the \
@@ -281,7 +249,6 @@ codes! {
         "A write-back cache has blocks that were not copied to the origin yet, and only the cache's own metadata says which. Without \
          it the origin is old in unknown places. Give the physical volumes that the cache is on. (With a write-through cache the \
          origin has everything, and is read without it.)";
-
     ForeignVolumeGroup = 130, Refused, "the volume group is not ours to change",
         "It is bound to another system, shared between hosts that lock it, exported, or set read-only by its operator. Two systems that \
          change a group without knowing of each other destroy it.";
@@ -308,7 +275,6 @@ codes! {
          lie, which blocks of a cache are newer than their origin. Where volumes of the pool were made, removed or uncached since the \
          backup, the two contradict each other, and what is written then destroys data. `--force=pool` restores it all the same, as \
          `vgcfgrestore --force` does; look at the volumes read-only first.";
-
     NoFileSystem = 140, Failed, "no file system that can be read here",
         "Files are read without mounting from ext2, ext3, ext4, XFS and btrfs on one volume. The message says what is missing: the \
          signature, or a feature by its name. The volume's bytes are there all the same: `wattle cat` gives them to other tools, \
@@ -321,7 +287,6 @@ codes! {
     NotAllExtracted = 143, Failed, "not everything came out",
         "Each thing that did not come out is named with the reason: it cannot be read, it is a device or a socket, its name is none that a \
          file can have, or something of that name was there already. Everything else came out.";
-
     NotAsMounted = 144, Failed, "what is shown is not what a mount would show",
         "The file system was not unmounted, and its log, or a part of it, is not applied: the message says which and why. What is in the log \
          alone is not seen: files may be old or missing, and a name, a size or a content may be another file's. Everything that was \
@@ -416,6 +381,49 @@ codes! {
         "What is to come out needs more than what is free where it goes: sizes without holes are compared before anything is written. \
          Make room, take less with --path, or go on with --resume after a part. `--force=space` begins all the same: it ends when the \
          file system is full, with the list of what is missing.";
+    PathsUnknown = 202, Refused, "it is not known that two paths lead to one drive",
+        "`A|B` names one member by several paths. That two block devices are one drive is known only by the WWID or serial number \
+         that the drive tells the system, and one of these tells none, is no block device, or cannot be used without a cache of \
+         its own. Written by two ways as one, two drives would destroy each other. Name one path, or what the system's multipath \
+         makes of them.";
+
+    ListenUnprotected = 220, Refused, "it would be open to the network",
+        "What listens beyond this machine is reached by every machine that a packet comes from. That takes TLS (--tls-cert, --tls-key) \
+         and a token (--token-file) or certificates of clients (--tls-client-ca). 127.0.0.1, ::1 and unix:PATH need neither. `--insecure` \
+         listens all the same: every machine that reaches the port reads what is there.";
+    BadListenAddress = 221, Usage, "not an address to listen at",
+        "It is `IP:PORT` (127.0.0.1:9110, [::1]:9110, 0.0.0.0:9110) or `unix:PATH`. Names are not looked up: what a name stands for can \
+         change, and with it to which networks this is open.";
+    TlsUnusable = 222, Failed, "a certificate or key cannot be used",
+        "Certificates and keys are PEM files. A certificate has to be valid today and to fit its key; the file of the key is not readable \
+         by others (chmod 600). The message says which of these does not hold. Nothing listens until it does.";
+    TokenUnusable = 223, Refused, "a token cannot be used",
+        "A token is one line of at least 16 visible characters in a regular file that only its owner can read (chmod 600): \
+         `head -c 24 /dev/urandom | base64 > FILE`. Requests carry it as `Authorization: Bearer TOKEN`.";
+    WebRequestFailed = 224, Failed, "a request to a web server failed",
+        "The address could not be reached, its certificate is not one that this machine trusts, or it did not answer in time. The message \
+         says which. An answer that says no (404, 500) is reported with its number.";
+    DriveNotAsked = 225, Failed, "a drive could not be asked about itself",
+        "What a drive says of its own health comes from smartctl (package smartmontools), which needs root, or CAP_SYS_RAWIO and the \
+         drive. Arrays do not depend on it: what is missing is the drive's own view.";
+
+    AlertSettings = 235, Usage, "the settings of alerts are not understood",
+        "The message names the file and the line. docs/alerts.md has every key; keys that are not known are refused, because a channel \
+         that is misspelt would tell nothing. `wattle alerts test` reads the same file and sends through every channel.";
+    AlertToken = 236, Failed, "the token of a channel cannot be used",
+        "A channel names a file with its token or secret address. The file has to be a regular file that its owner alone can read \
+         (chmod 600) and hold one line.";
+    AlertNotDelivered = 237, Failed, "an alert did not arrive",
+        "The receiver could not be reached, refused it, or did not answer in time; the message says which. What a channel is owed is \
+         kept and tried again by `wattle alerts watch`. `wattle alerts list` shows what every channel is owed and why.";
+    AlertJournal = 238, Failed, "what is kept of alerts cannot be read or written",
+        "Alerts, and what every channel is owed, are kept in the state directory, so that a restart loses none. While that cannot be \
+         written alerts are sent all the same, and a restart in the meantime may send some again.";
+    NoSuchAlert = 239, Usage, "no alert of that number",
+        "Alerts are named by their number, which every message has and `wattle alerts list` shows. What is over needs no acknowledgement.";
+    NoAlertChannel = 240, Usage, "no channel is configured",
+        "Alerts go nowhere: there is no channel in alerts.toml, and no MAILADDR or PROGRAM in mdadm.conf. docs/alerts.md shows how to add \
+         one in three lines.";
 
     ConfigUnreadable = 250, Failed, "a configuration cannot be read",
         "The file or directory is not there, or this user may not read it. `wattle up` reads one file NAME.toml for each stack in \
@@ -450,15 +458,12 @@ codes! {
          or start one: `wattle check NAME`.";
     StackEnded = 260, Failed, "a stack could not be started, or ended with an error",
         "Several stacks were started at once and not all of them ended well. The lines before say what became of each.";
-    PathsUnknown = 202, Refused, "it is not known that two paths lead to one drive",
-        "`A|B` names one member by several paths. That two block devices are one drive is known only by the WWID or serial number \
-         that the drive tells the system, and one of these tells none, is no block device, or cannot be used without a cache of \
-         its own. Written by two ways as one, two drives would destroy each other. Name one path, or what the system's multipath \
-         makes of them.";
+
     NoSuperblock = 265, Failed, "there is no md superblock",
         "`examine --format` prints what mdadm does, which is nothing of what has no md superblock, and ends with status 1 like \
          mdadm. `wattle examine` without --format shows what else is on it. With --format scan members without a superblock are \
          passed over.";
+
     SumsNotKept = 275, Failed, "what scrubs record cannot be kept",
         "A recorded scrub keeps a checksum of every 64 KiB of every member in a file of its own, in the state directory. There is no \
          such directory, it cannot be written, or another server has the file. Checks and repairs are as without it. A level without \
@@ -471,43 +476,6 @@ codes! {
     RecordsWhole = 277, Usage, "this cannot be recorded",
         "A scrub that records goes over the whole array and takes for right what it finds, or what the last record proves. It cannot be \
          combined with a repair from another source: what such a repair writes is not what was there.";
-    ListenUnprotected = 220, Refused, "it would be open to the network",
-        "What listens beyond this machine is reached by every machine that a packet comes from. That takes TLS (--tls-cert, --tls-key) \
-         and a token (--token-file) or certificates of clients (--tls-client-ca). 127.0.0.1, ::1 and unix:PATH need neither. `--insecure` \
-         listens all the same: every machine that reaches the port reads what is there.";
-    BadListenAddress = 221, Usage, "not an address to listen at",
-        "It is `IP:PORT` (127.0.0.1:9110, [::1]:9110, 0.0.0.0:9110) or `unix:PATH`. Names are not looked up: what a name stands for can \
-         change, and with it to which networks this is open.";
-    TlsUnusable = 222, Failed, "a certificate or key cannot be used",
-        "Certificates and keys are PEM files. A certificate has to be valid today and to fit its key; the file of the key is not readable \
-         by others (chmod 600). The message says which of these does not hold. Nothing listens until it does.";
-    TokenUnusable = 223, Refused, "a token cannot be used",
-        "A token is one line of at least 16 visible characters in a regular file that only its owner can read (chmod 600): \
-         `head -c 24 /dev/urandom | base64 > FILE`. Requests carry it as `Authorization: Bearer TOKEN`.";
-    WebRequestFailed = 224, Failed, "a request to a web server failed",
-        "The address could not be reached, its certificate is not one that this machine trusts, or it did not answer in time. The message \
-         says which. An answer that says no (404, 500) is reported with its number.";
-
-    AlertSettings = 235, Usage, "the settings of alerts are not understood",
-        "The message names the file and the line. docs/alerts.md has every key; keys that are not known are refused, because a channel \
-         that is misspelt would tell nothing. `wattle alerts test` reads the same file and sends through every channel.";
-    AlertToken = 236, Failed, "the token of a channel cannot be used",
-        "A channel names a file with its token or secret address. The file has to be a regular file that its owner alone can read \
-         (chmod 600) and hold one line.";
-    AlertNotDelivered = 237, Failed, "an alert did not arrive",
-        "The receiver could not be reached, refused it, or did not answer in time; the message says which. What a channel is owed is \
-         kept and tried again by `wattle alerts watch`. `wattle alerts list` shows what every channel is owed and why.";
-    AlertJournal = 238, Failed, "what is kept of alerts cannot be read or written",
-        "Alerts, and what every channel is owed, are kept in the state directory, so that a restart loses none. While that cannot be \
-         written alerts are sent all the same, and a restart in the meantime may send some again.";
-    NoSuchAlert = 239, Usage, "no alert of that number",
-        "Alerts are named by their number, which every message has and `wattle alerts list` shows. What is over needs no acknowledgement.";
-    NoAlertChannel = 240, Usage, "no channel is configured",
-        "Alerts go nowhere: there is no channel in alerts.toml, and no MAILADDR or PROGRAM in mdadm.conf. docs/alerts.md shows how to add \
-         one in three lines.";
-    DriveNotAsked = 225, Failed, "a drive could not be asked about itself",
-        "What a drive says of its own health comes from smartctl (package smartmontools), which needs root, or CAP_SYS_RAWIO and the \
-         drive. Arrays do not depend on it: what is missing is the drive's own view.";
 
     ConsoleReadOnly = 285, Refused, "the page takes no orders",
         "`wattle console` shows, and changes nothing, unless it is started with a token: `wattle console --token-file FILE`. Orders of the \
@@ -524,260 +492,4 @@ codes! {
          page and `wattle status` show it where it is known.";
     ConsoleFailed = 289, Failed, "the page cannot be shown",
         "A thread to look at servers with could not be started. The system's limits say why.";
-}
-
-impl Code {
-    /// `WTL-0042`.
-    #[must_use]
-    pub fn id(self) -> String {
-        format!("WTL-{:04}", self as u16)
-    }
-
-    /// The code of `WTL-0042`, `wtl-42` or `42`.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.get(..4).filter(|p| p.eq_ignore_ascii_case("wtl-")).map_or(text, |_| &text[4..]);
-        let number: u16 = digits.parse().ok()?;
-        Self::ALL.iter().copied().find(|code| *code as u16 == number)
-    }
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WTL-{:04}", *self as u16)
-    }
-}
-
-/// What an operator is told. Sentences without a final stop; `next` is an instruction.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{what}: {why} ({code})")]
-pub struct Problem {
-    /// The stable code.
-    pub code: Code,
-    /// The member it is about, as the operator named it.
-    pub member: Option<String>,
-    /// What is wrong, naming the member and the field.
-    pub what: String,
-    /// Why that is a problem: what was found, what was expected.
-    pub why: String,
-    /// What to do next.
-    pub next: String,
-    /// The check that was not passed, if it may be overridden.
-    pub force: Option<Check>,
-    /// The cause may be gone in a moment without an operator: the same attempt may then succeed.
-    pub is_transient: bool,
-}
-
-impl Problem {
-    /// A problem that is about no member.
-    #[must_use]
-    pub fn new(code: Code, what: impl Into<String>, why: impl Into<String>, next: impl Into<String>) -> Self {
-        Self {
-            code,
-            member: None,
-            what: what.into(),
-            why: why.into(),
-            next: next.into(),
-            force: None,
-            is_transient: false,
-        }
-    }
-
-    /// Work that may block has no thread to be done on.
-    #[must_use]
-    pub fn no_thread(error: IoError) -> Self {
-        Self::new(
-            Code::BackendUnavailable,
-            format!("a thread to look at drives with: {error}"),
-            "the system gives no more threads",
-            "raise the limit of processes (`ulimit -u`)",
-        )
-    }
-
-    /// The same about one member.
-    #[must_use]
-    pub fn of_member(mut self, member: impl Into<String>) -> Self {
-        self.member = Some(member.into());
-        self
-    }
-
-    /// The same, overridable by `--force=check`.
-    #[must_use]
-    pub fn forced_by(mut self, check: Check) -> Self {
-        self.force = Some(check);
-        self
-    }
-
-    /// The same, of a cause that may be gone in a moment, if `is_transient` says so.
-    #[must_use]
-    pub fn transient(mut self, is_transient: bool) -> Self {
-        self.is_transient = is_transient;
-        self
-    }
-
-    /// How a command that meets it ends.
-    #[must_use]
-    pub fn kind(&self) -> FailureKind {
-        self.code.kind()
-    }
-
-    /// The exit status: 1, 2 or 3.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        self.kind().exit_code()
-    }
-}
-
-/// A safety check that `--force=NAME` overrides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Check {
-    /// Use a dirty and degraded array with parity.
-    DirtyDegraded,
-    /// Create over whatever is on the members.
-    Signature,
-    /// Use the freshest side of an array that was run in two halves.
-    SplitBrain,
-    /// Where a member has several superblocks, take the one whose array was created last.
-    NewestSuperblock,
-    /// Let a benchmark write over what an array holds.
-    Overwrite,
-    /// Make a volume smaller than the file system on it.
-    FileSystem,
-    /// Restore an earlier text of a group with pools, whose own books may not fit it.
-    Pool,
-    /// Bring back what was there before, over what was written since.
-    WrittenSince,
-    /// Bring back what was on the members that are there.
-    MissingMember,
-    /// Erase a member of an array that was not stopped, or of a volume group.
-    InUse,
-    /// Begin though what comes out will not fit where it goes.
-    Space,
-}
-
-impl Check {
-    /// Every check.
-    pub const ALL: &'static [Check] = &[
-        Self::DirtyDegraded,
-        Self::Signature,
-        Self::SplitBrain,
-        Self::NewestSuperblock,
-        Self::Overwrite,
-        Self::FileSystem,
-        Self::Pool,
-        Self::WrittenSince,
-        Self::MissingMember,
-        Self::InUse,
-        Self::Space,
-    ];
-
-    /// As on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::DirtyDegraded => "dirty-degraded",
-            Self::Signature => "signature",
-            Self::SplitBrain => "split-brain",
-            Self::NewestSuperblock => "newest-superblock",
-            Self::Overwrite => "overwrite",
-            Self::FileSystem => "file-system",
-            Self::Pool => "pool",
-            Self::WrittenSince => "written-since",
-            Self::MissingMember => "missing-member",
-            Self::InUse => "in-use",
-            Self::Space => "space",
-        }
-    }
-}
-
-impl fmt::Display for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// `--force` named a check that does not exist.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{name}` is not a check that can be overridden")]
-pub struct UnknownCheck {
-    /// As it was given.
-    pub name: String,
-}
-
-impl FromStr for Check {
-    type Err = UnknownCheck;
-
-    fn from_str(name: &str) -> Result<Self, UnknownCheck> {
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|check| check.name() == name)
-            .ok_or_else(|| UnknownCheck { name: name.to_owned() })
-    }
-}
-
-impl From<UnknownCheck> for Problem {
-    fn from(error: UnknownCheck) -> Self {
-        let names: Vec<_> = Check::ALL.iter().map(|check| check.name()).collect();
-        Self::new(
-            Code::UnknownCheck,
-            format!("--force={}", error.name),
-            error.to_string(),
-            format!("use the name that the refusal gave: one of {}", names.join(", ")),
-        )
-    }
-}
-
-/// The checks an operator overrides in one command.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Forced(u16);
-
-impl Forced {
-    /// Adds a check.
-    #[must_use]
-    pub fn with(self, check: Check) -> Self {
-        Self(self.0 | 1 << check as u8)
-    }
-
-    /// Whether the operator overrides `check`.
-    #[must_use]
-    pub fn has(self, check: Check) -> bool {
-        self.0 & 1 << check as u8 != 0
-    }
-}
-
-impl FromIterator<Check> for Forced {
-    fn from_iter<I: IntoIterator<Item = Check>>(checks: I) -> Self {
-        checks.into_iter().fold(Self::default(), Self::with)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_are_unique_ordered_and_parse_back() {
-        // A number used twice would make `explain` and every script that matches on it lie.
-        assert!(Code::ALL.windows(2).all(|pair| (pair[0] as u16) < pair[1] as u16));
-        for &code in Code::ALL {
-            assert_eq!(Code::parse(&code.id()), Some(code));
-            assert_eq!(Code::parse(&code.id().to_lowercase()), Some(code));
-            assert!(code.explanation().len() > 40, "{code} explains itself");
-        }
-        assert_eq!(Code::parse("WTL-9999"), None);
-        assert_eq!(Code::parse("wtl"), None);
-        assert_eq!(Code::parse("49"), Some(Code::DirtyDegraded));
-    }
-
-    #[test]
-    fn only_named_checks_are_overridden() {
-        for &check in Check::ALL {
-            assert_eq!(check.name().parse(), Ok(check));
-            assert!(Forced::default().with(check).has(check) && !Forced::default().has(check));
-        }
-        let problem = Problem::from("all".parse::<Check>().unwrap_err());
-        assert_eq!(problem.exit_code(), 2);
-        assert!(problem.next.contains("dirty-degraded"));
-    }
 }

@@ -44,16 +44,11 @@ fn is_spare(fields: &SuperblockFields) -> bool {
 /// Whether mdadm takes two superblocks for those of one array.
 fn is_same_array(one: &SuperblockFields, other: &SuperblockFields) -> bool {
     let shape = |fields: &SuperblockFields| {
-        (
-            fields.version().is_1x(),
-            fields.set_uuid(),
-            fields.ctime().secs,
-            fields.level(),
-            fields.layout(),
-            fields.size_sectors(),
-            fields.chunk_sectors(),
-            fields.raid_disks(),
-        )
+        let one = fields.version().is_1x();
+        let (made, disks) = (fields.ctime(), fields.raid_disks());
+        let stripes = one.then(|| (fields.layout(), fields.chunk_sectors()));
+        let array = (one, fields.set_uuid(), made.secs, made.micros);
+        (array, fields.level(), fields.size_sectors(), disks, stripes)
     };
     shape(one) == shape(other)
 }

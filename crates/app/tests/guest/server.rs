@@ -103,6 +103,13 @@ impl Server {
         });
     }
 
+    /// Waits until nothing was written for a while.
+    pub fn wait_until_clean(&mut self) {
+        let is_clean =
+            |server: &Self| server.status()["state"].as_str().is_some_and(|state| state.starts_with("clean"));
+        self.wait_for("an array that is clean", is_clean);
+    }
+
     /// Ends as on Ctrl-C; that must succeed.
     #[track_caller]
     pub fn stop(mut self) {

@@ -127,7 +127,9 @@ fn masked_line(view: &str, line: &str, made: bool) -> String {
 }
 
 /// Compares what mdadm showed of a moment with what a server shows.
-fn compare(shown: &Shown, id: &str, moment: &str, server: &Server, made: bool) {
+fn compare(shown: &Shown, id: &str, moment: &str, server: &mut Server, made: bool) {
+    // Members that come and go are written to for a moment.
+    server.wait_until_clean();
     for (view, format) in DETAILS {
         let theirs = &shown[&(id.to_owned(), moment.to_owned(), view.to_owned())];
         let ours = server.ask(&["detail", "--format", format]).stdout;
@@ -155,8 +157,8 @@ pub fn judge(guest: &Guest) {
         }
         let members = slices.extract(k, case);
         examined(id, &members);
-        let server = Server::start(&members, &slices.dir(k), &[]);
-        compare(&shown, id, "end", &server, false);
+        let mut server = Server::start(&members, &slices.dir(k), &[]);
+        compare(&shown, id, "end", &mut server, false);
         server.stop();
         compared += 1;
     }
@@ -190,17 +192,17 @@ fn moments(shown: &Shown, scratch: &Path) {
     let raid5 = ["--level", "5", "--chunk", "64K", "--bitmap", "none"];
 
     let (members, dir) = make("failed", 4, &raid5);
-    let server = Server::start(&members, &dir, &[]);
+    let mut server = Server::start(&members, &dir, &[]);
     server.ask(&["fail", &name(&members[2])]);
-    compare(shown, "failed", "failed", &server, true);
+    compare(shown, "failed", "failed", &mut server, true);
     server.stop();
 
     let raid1 = ["--level", "1", "--bitmap", "internal"];
     let (members, dir) = make("failed-mostly", 3, &raid1);
-    let server = Server::start(&members, &dir, &[]);
+    let mut server = Server::start(&members, &dir, &[]);
     server.ask(&["set", &format!("write_mostly={}", name(&members[1]))]);
     server.ask(&["fail", &name(&members[1])]);
-    compare(shown, "failed-mostly", "failed", &server, true);
+    compare(shown, "failed-mostly", "failed", &mut server, true);
     server.stop();
 
     let (members, dir) = make("rebuilding", 5, &raid5);
@@ -209,7 +211,7 @@ fn moments(shown: &Shown, scratch: &Path) {
     server.ask(&["remove", &name(&members[1])]);
     server.ask(&["add", &name(&members[4])]);
     server.wait_for_sync("recovery", 0);
-    compare(shown, "rebuilding", "rebuilding", &server, true);
+    compare(shown, "rebuilding", "rebuilding", &mut server, true);
     server.stop();
 
     let args = ["--level", "6", "--chunk", "64K", "--bitmap", "none", "--spares", "1"];
@@ -217,16 +219,17 @@ fn moments(shown: &Shown, scratch: &Path) {
     let mut server = Server::start(&members, &dir, &CRAWL);
     server.ask(&["replace", &name(&members[2])]);
     server.wait_for_sync("recovery", 0);
-    compare(shown, "replacing", "replacing", &server, true);
+    compare(shown, "replacing", "replacing", &mut server, true);
     server.stop();
 
-    let scrubs = [("checking", "check", &raid1[..], 2), ("repairing", "repair", &raid5[..], 4)];
+    let scrubs: [(&str, &[&str], &[&str], usize); 2] =
+        [("checking", &["check"], &raid1, 2), ("repairing", &["repair", "--source", "data"], &raid5, 4)];
     for (id, scrub, args, count) in scrubs {
         let (members, dir) = make(id, count, args);
         let mut server = Server::start(&members, &dir, &CRAWL);
-        server.ask(&[scrub]);
-        server.wait_for_sync(scrub, 0);
-        compare(shown, id, id, &server, true);
+        server.ask(scrub);
+        server.wait_for_sync(scrub[0], 0);
+        compare(shown, id, id, &mut server, true);
         server.stop();
     }
 }

@@ -1,23 +1,32 @@
 //! `wattle console`: the page of what is served.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
 use serde_json::Value;
 use wattle_control::members::MemberAccess;
 use wattle_control::{Code, Problem};
+use wattle_operate::alerts;
+use wattle_operate::console::view::{AlertsView, DriveView};
 use wattle_operate::console::{Console, ConsoleDocuments};
 use wattle_operate::http::{HttpAddress, HttpServer, HttpSettings, Token};
+use wattle_operate::smart::{DriveHealth, DriveWatch};
 use wattle_rt::BackendChoice;
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::Servers;
+use wattle_server::time::rfc3339;
 
-use super::{audit, status, why};
+use super::{audit, exporter, status, why};
 use crate::cli::{ConsoleArgs, Engine};
-use crate::environment::runtime_dir;
+use crate::environment::{alerts_file, runtime_dir, state_dir};
 use crate::{members, output};
 
 /// The documents of the other commands.
 struct Documents {
     access: MemberAccess,
     dir: RuntimeDir,
+    drives: Option<Arc<DriveWatch>>,
 }
 
 impl ConsoleDocuments for Documents {
@@ -37,6 +46,36 @@ impl ConsoleDocuments for Documents {
         let local = members.filter_map(|member| member.member.clone()).filter(|name| name.starts_with('/'));
         audit::document(&self.access, &local.collect::<Vec<_>>())
     }
+
+    fn drives(&self, members: &[String]) -> BTreeMap<String, DriveView> {
+        let Some(drives) = &self.drives else { return BTreeMap::new() };
+        let known = drives.by_member(members.iter().map(String::as_str));
+        known.into_iter().map(|(member, health)| (member, drive_view(health))).collect()
+    }
+
+    fn alerts(&self) -> AlertsView {
+        let state_dir = state_dir(None);
+        let Some(state_dir) = state_dir.dir() else { return AlertsView::default() };
+        let summary = alerts::summary(&alerts_file(None), Path::new(state_dir));
+        AlertsView {
+            is_known: true,
+            configured: summary.configured,
+            watched: summary.watched,
+            last_delivered: summary.last_delivered_secs.and_then(rfc3339),
+            owed: summary.owed,
+        }
+    }
+}
+
+fn drive_view(health: DriveHealth) -> DriveView {
+    let verdict = health.is_healthy.map(|is_healthy| if is_healthy { "passed" } else { "failing" });
+    DriveView {
+        model: health.model,
+        serial: health.serial,
+        smart: verdict.map(str::to_owned),
+        is_failing: health.is_healthy == Some(false),
+        celsius: health.temperature_celsius,
+    }
 }
 
 /// # Errors
@@ -53,7 +92,8 @@ pub fn run(access: &MemberAccess, args: &ConsoleArgs) -> Result<(), Problem> {
             "listen at 127.0.0.1 and forward the port: `ssh -L 8288:127.0.0.1:8288 HOST`",
         ));
     }
-    let documents = Documents { access: access.clone(), dir: dir.clone() };
+    let drives = exporter::drives(Path::new("smartctl"));
+    let documents = Documents { access: access.clone(), dir: dir.clone(), drives };
     let console = Console::start(dir, Box::new(documents), token.is_some())?;
     let settings = HttpSettings {
         token,

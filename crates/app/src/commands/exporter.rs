@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use wattle_control::{Code, Problem};
+use wattle_operate::alerts;
 use wattle_operate::http::tls::TlsFiles;
 use wattle_operate::http::{HttpAddress, HttpServer, HttpSettings, RunningHttp, Token};
-use wattle_operate::metrics::{MetricsSite, ReportSource, metrics_server};
+use wattle_operate::metrics::{AlertFigures, MetricsSite, ReportSource, metrics_server};
 use wattle_operate::smart::{DriveWatch, SmartSettings};
 use wattle_rt::{Core, RuntimeConfig};
 
 use crate::cli::{ExporterArgs, HttpArgs};
-use crate::environment::runtime_dir;
+use crate::environment::{alerts_file, runtime_dir, state_dir};
 use crate::output;
 use crate::output::text::printable;
 
@@ -23,7 +24,7 @@ use crate::output::text::printable;
 pub fn run(args: &ExporterArgs) -> Result<ExitCode, Problem> {
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     dir.check()?;
-    let site = MetricsSite::new(ReportSource::all(dir));
+    let site = MetricsSite::new(ReportSource::all(dir)).with_alerts(alert_figures);
     let site = match drives(&args.smartctl) {
         Some(drives) => site.with_drives(drives),
         None => site,
@@ -69,7 +70,7 @@ fn shown(address: &HttpAddress) -> String {
 /// # Errors
 /// As [`run`].
 pub fn of_server(address: &HttpAddress, security: &HttpArgs, socket: PathBuf) -> Result<HttpServer, Problem> {
-    let site = MetricsSite::new(ReportSource::one(socket));
+    let site = MetricsSite::new(ReportSource::one(socket)).with_alerts(alert_figures);
     let site = match drives(Path::new("smartctl")) {
         Some(drives) => site.with_drives(drives),
         None => site,
@@ -77,7 +78,16 @@ pub fn of_server(address: &HttpAddress, security: &HttpArgs, socket: PathBuf) ->
     metrics_server(settings(address, security)?, site)
 }
 
-fn drives(smartctl: &Path) -> Option<Arc<DriveWatch>> {
+/// Whether alerts would reach an operator: by the settings and state of `wattle alerts`.
+fn alert_figures() -> AlertFigures {
+    let state_dir = state_dir(None);
+    let Some(state_dir) = state_dir.dir() else { return AlertFigures::default() };
+    let summary = alerts::summary(&alerts_file(None), Path::new(state_dir));
+    AlertFigures { configured: summary.configured, failed: summary.failed }
+}
+
+/// What asks drives about themselves; that smartctl is missing is said once.
+pub fn drives(smartctl: &Path) -> Option<Arc<DriveWatch>> {
     if smartctl == Path::new("none") {
         return None;
     }

@@ -36,7 +36,7 @@ pub struct ServerSight {
 }
 
 /// What is known of alerts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AlertFigures {
     /// There is a channel that they go to.
     pub configured: bool,

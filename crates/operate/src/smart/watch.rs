@@ -50,6 +50,16 @@ impl DriveWatch {
         self.of(&names.filter_map(drive_below).collect())
     }
 
+    /// The same by member, of those whose drive is known by now.
+    #[must_use]
+    pub fn by_member<'a>(&self, members: impl Iterator<Item = &'a str>) -> BTreeMap<String, DriveHealth> {
+        let below: BTreeMap<&str, String> =
+            members.filter_map(|member| Some((member, drive_below(member)?))).collect();
+        let known = self.of(&below.values().cloned().collect());
+        let of = |drive: &String| known.iter().find(|health| health.drive == *drive).cloned();
+        below.iter().filter_map(|(member, drive)| Some(((*member).to_owned(), of(drive)?))).collect()
+    }
+
     /// The same of drives by name.
     #[must_use]
     pub fn of(&self, drives: &BTreeSet<String>) -> Vec<DriveHealth> {

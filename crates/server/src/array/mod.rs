@@ -280,9 +280,9 @@ impl Served {
         let timeout = self.kept.iter().map(|kept| {
             ("remote_timeout", humantime::format_duration(kept.running.remote_timeout()).to_string())
         });
-        let several = |name: &Option<String>| name.as_ref().is_some_and(|name| name.contains('|'));
-        let with_paths = self.kept.iter().filter(|kept| kept.running.names().iter().any(several));
-        let paths = with_paths.map(|kept| {
+        let mut members = status.members.iter().chain(&status.replacements);
+        let has_paths = members.any(|member| member.device.as_ref().is_some_and(|name| name.contains('|')));
+        let paths = self.kept.iter().filter(|_| has_paths).map(|kept| {
             ("paths", if kept.running.paths_in_turn() { "round-robin" } else { "order" }.to_owned())
         });
         let write_mostly = (self.facts.geometry.kind() == LevelKind::Mirrored && self.books().is_some())

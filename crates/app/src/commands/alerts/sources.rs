@@ -6,17 +6,20 @@ use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_control::Problem;
 use wattle_control::members::MemberAccess;
 use wattle_fs::{FileKind, FileSystem, ReadAt};
-use wattle_operate::alerts::rules::Fullness;
+use wattle_operate::alerts::rules::{DriveFault, Fullness};
 use wattle_operate::alerts::watch::AlertSources;
+use wattle_operate::smart::{DriveHealth, DriveWatch};
 use wattle_rt::BackendChoice;
 use wattle_server::protocol::report::{ArrayReport, MismatchReport, ScrubReport, ServerReport};
 
 use crate::cli::{Engine, Force};
+use crate::commands::exporter;
 use crate::commands::files::reader::{self, VolumeReader};
 use crate::output::text::printable;
 use crate::volumes::{self, Meant};
@@ -33,12 +36,13 @@ const TIME_MAX: Duration = Duration::from_secs(60);
 /// Asks the file systems on volumes.
 pub struct Sources {
     access: MemberAccess,
+    drives: Option<Arc<DriveWatch>>,
 }
 
 impl Sources {
     /// Volumes are opened like members.
     pub fn new(access: &MemberAccess) -> Self {
-        Self { access: access.clone() }
+        Self { access: access.clone(), drives: exporter::drives(Path::new("smartctl")) }
     }
 }
 
@@ -68,6 +72,17 @@ impl AlertSources for Sources {
             fullness(name, Path::new(&place))
         };
         Some(mounts.lines().filter_map(full).collect())
+    }
+
+    fn drives(&self, server: &ServerReport) -> Option<Vec<DriveFault>> {
+        let members = server.arrays.iter().flat_map(|array| array.members.iter().chain(&array.replacements));
+        let known = self.drives.as_ref()?.by_member(members.filter_map(|member| member.member.as_deref()));
+        let says_fault = |(member, health): (&String, &DriveHealth)| {
+            let what = "its own verdict (SMART) is that it is failing".to_owned();
+            (health.is_healthy == Some(false)).then(|| DriveFault { member: member.clone(), what })
+        };
+        // Of what none was asked yet, nothing is known.
+        (!known.is_empty()).then(|| known.iter().filter_map(says_fault).collect())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use wattle_format::md::{DeviceRole, Features, SuperblockFields, Version};
 
-use super::detail::ArrayView;
+use super::detail::DetailView;
 use super::examine::Examined;
 use super::{device_path, examine0, level_name};
 
@@ -89,7 +89,7 @@ fn group_lines(group: &Group<'_>, verbose: bool) -> String {
 }
 
 /// What `mdadm --detail --scan` prints of an array; `verbose` as with `-v`.
-pub fn detail_scan(array: &ArrayView<'_>, verbose: bool) -> String {
+pub fn detail_scan(array: &DetailView<'_>, verbose: bool) -> String {
     let mut words = vec!["ARRAY".to_owned(), array.path.to_owned()];
     if verbose {
         words.push(format!("level={}", array.level));

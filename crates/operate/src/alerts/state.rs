@@ -299,6 +299,9 @@ pub struct ArrayMemory {
     /// It was found degraded when its server was seen first.
     #[serde(default)]
     pub began_degraded: bool,
+    /// The start of the server that had it last; empty if that is not known.
+    #[serde(default)]
+    pub epoch: String,
     /// What a newer version keeps.
     #[serde(flatten)]
     pub extra: Map<String, Value>,

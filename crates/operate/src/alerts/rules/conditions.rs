@@ -25,6 +25,10 @@ pub struct Seen<'a> {
     pub array: &'a ArrayReport,
     /// What was seen before.
     pub memory: &'a ArrayMemory,
+    /// It was never seen before.
+    pub is_new: bool,
+    /// Its server started since it was seen last.
+    pub has_started: bool,
     /// What happened to it since.
     pub events: &'a [&'a FeedEvent],
     /// All that was seen of the server.
@@ -186,15 +190,11 @@ fn degraded(state: &AlertsState, seen: &Seen<'_>, failures: &[AlertCondition]) -
     slots.sort_unstable();
     slots.dedup();
     let known = state.find(&seen.key(AlertKind::DegradedArray, None)).is_some();
-    let is_news = broken || known || seen.look.has_started || seen.look.is_first || lacking > slots.len();
+    let was_found = seen.has_started || seen.is_new || seen.look.is_first;
+    let is_news = broken || known || was_found || lacking > slots.len();
     let level = lacking as u64 + if broken { UNUSABLE } else { 0 };
     is_news.then(|| {
-        seen.condition(
-            AlertKind::DegradedArray,
-            None,
-            level,
-            words::degraded(seen.array, seen.look.has_started),
-        )
+        seen.condition(AlertKind::DegradedArray, None, level, words::degraded(seen.array, seen.has_started))
     })
 }
 

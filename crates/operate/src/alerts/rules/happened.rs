@@ -73,10 +73,11 @@ pub fn remember(before: &ArrayMemory, seen: &Seen<'_>) -> ArrayMemory {
         job: array.sync.as_ref().map(|sync| (sync.action.clone(), fifths(sync))),
         bad_bytes: bad.map(|member| (name_of(member), member.bad_bytes)).collect(),
         scrub: super::conditions::last_done(array).map_or(before.scrub, |run| run.run),
-        began_degraded: match seen.look.has_started {
+        began_degraded: match seen.has_started {
             true => array.degraded > 0,
             false => before.began_degraded,
         },
+        epoch: seen.look.epoch.unwrap_or(&before.epoch).to_owned(),
         ..before.clone()
     }
 }

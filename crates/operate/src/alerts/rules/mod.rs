@@ -65,6 +65,8 @@ pub struct Look<'a> {
     pub is_first: bool,
     /// The server started since the last look.
     pub has_started: bool,
+    /// What tells this start of the server from others, where that was asked.
+    pub epoch: Option<&'a str>,
     /// Files that lie where something does not agree, by array; of the last check.
     pub files: &'a BTreeMap<String, Vec<String>>,
     /// Arrays of which files are still being named: what was found is told with them.
@@ -117,12 +119,23 @@ fn of_array(
         let text = words::new_array(array);
         told.push(once(state, AlertKind::NewArray, &server, Some(&id), None, text, secs));
     }
-    let seen =
-        conditions::Seen { server: &server, id: &id, array, memory: &memory, events: &events, look, rules };
+    // A server answers before its arrays run: the first look after a start may not have shown it.
+    let is_other_start = look.epoch.is_some_and(|epoch| !memory.epoch.is_empty() && memory.epoch != epoch);
+    let seen = conditions::Seen {
+        server: &server,
+        id: &id,
+        array,
+        memory: &memory,
+        is_new: known.is_none(),
+        has_started: look.has_started || is_other_start,
+        events: &events,
+        look,
+        rules,
+    };
     let conditions = conditions::of_array(state, &seen, secs);
     let flashes = conditions::flashes(&seen);
     let scope = Scope::Array { id: id.id() };
-    told.extend(merge(state, &scope, conditions.clone(), look.has_started, secs));
+    told.extend(merge(state, &scope, conditions.clone(), seen.has_started, secs));
     if !flashes.is_empty() {
         // What failed and was made good before anything looked: both are told.
         told.extend(merge(state, &scope, [conditions.clone(), flashes].concat(), false, secs));

@@ -24,6 +24,7 @@ struct World {
     secs: u64,
     is_first: bool,
     has_started: bool,
+    epoch: Option<&'static str>,
     files: BTreeMap<String, Vec<String>>,
     naming: BTreeSet<String>,
 }
@@ -38,6 +39,7 @@ impl World {
             secs: 1_000_000_000,
             is_first: true,
             has_started: true,
+            epoch: None,
             files: BTreeMap::new(),
             naming: BTreeSet::new(),
         };
@@ -66,6 +68,7 @@ impl World {
             events: &std::mem::take(&mut self.events),
             is_first: std::mem::take(&mut self.is_first),
             has_started: std::mem::take(&mut self.has_started),
+            epoch: self.epoch,
             files: &self.files,
             naming: &self.naming,
             fullness: None,
@@ -153,6 +156,21 @@ fn a_failure_that_was_made_good_in_between_is_told_with_its_end() {
     world.array.members[1].member = Some("c".to_owned());
     assert_eq!(world.look(), ["Fail", "Recovered", "SpareActive"]);
     assert_eq!(world.look(), [""; 0]);
+}
+
+/// A server answers before its arrays run: the first look after its start shows none.
+#[test]
+fn an_array_that_shows_after_its_server_started_degraded_is_told() {
+    let mut world = World::new("raid5", &["a", "b", "c"]);
+    world.epoch = Some("one");
+    assert_eq!(world.look(), [""; 0]);
+    world.set(1, SeatState::Faulty);
+    assert_eq!(world.look(), ["Fail"]);
+    assert_eq!(world.state.acknowledge(|_| true), 1);
+    world.epoch = Some("two");
+    let told = world.tell();
+    assert_eq!(told[0].event, "DegradedArray");
+    assert_eq!(world.look(), [""; 0], "once for each start");
 }
 
 #[test]

@@ -320,6 +320,7 @@ impl<'a> Hub<'a> {
                 events: events.map_or(&[], |events| &events.events),
                 is_first: before.is_none(),
                 has_started,
+                epoch: events.map(|events| events.epoch.as_str()),
                 files: &files,
                 naming: &naming,
                 fullness,

@@ -82,8 +82,10 @@ impl Followed {
                         return;
                     }
                     if ending {
-                        self.await_end();
-                        return;
+                        if self.is_gone_at_the_end() {
+                            return;
+                        }
+                        wait = Duration::ZERO;
                     }
                 }
                 // It ended between the two, or while it was waited for.
@@ -106,12 +108,18 @@ impl Followed {
         }
     }
 
-    /// It was told to end, and says so; what it has in flight takes its time.
-    fn await_end(&self) {
+    /// It was told to end, and says so; what it has in flight takes its time. `false` if another
+    /// one is there already, started so soon that the socket was never seen to be away.
+    fn is_gone_at_the_end(&self) -> bool {
         while how_gone(&self.socket).is_none() {
+            let answer = events(&self.socket, &self.position, Duration::ZERO);
+            if matches!(answer, Ok(Some(events)) if self.position.epoch.as_ref() != Some(&events.epoch)) {
+                return false;
+            }
             beside::sleep(ENDING);
         }
         self.tell(ServerFound::Gone(Gone::GoodBye));
+        true
     }
 }
 

@@ -4,18 +4,21 @@
 //! Requests go by one path, the first to begin with. A path that answers with an error, or does not
 //! answer within [`PATIENCE`], is passed over for the next one; it is tried again now and then, and
 //! the first one that is there is gone back to. By choice reads take turns over all of them. The
-//! last path that is there is waited for, and what it says counts.
+//! last path that is there is waited for; paths that failed are asked after it, and where none can
+//! do it, what was said by a path that is there counts, also if it comes late.
 //!
-//! - A write that a path has not answered may still be carried out. Invariant: no newer write of
+//! - A write that a path has not answered may still be carried out. Invariant: no other write of
 //!   any of the same bytes is sent by any path until the system has completed it, however long that
-//!   takes. The system says so for certain, unlike a server across a network.
+//!   takes. The system says so for certain, unlike a server across a network. A write that goes on
+//!   to the next path looks again.
 //! - A flush covers what was written by all paths: they are one drive, with one cache, and nothing
-//!   lies between (only devices that bypass the page cache are taken). A flush that fails is asked
-//!   for again by another path only if the error says that it never reached the drive: a drive
-//!   tells of lost writes once.
+//!   lies between (only devices that bypass the page cache are taken). A drive tells of lost writes
+//!   once. So a flush is waited for, however long it takes, and is asked for by another path only
+//!   if the error says that it never reached the drive.
+//! - A path that was not there before, or comes back, is used only if it shows the same as one that
+//!   is there: enclosures of one kind often give all drives one number.
 
 use std::ops::Range;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +27,8 @@ use wattle_rt::{
     Buf, BufMut, Core, CoreHandle, Device, Durability, Either, Instant, IoError, Link, LinkPath, LinkState,
     PathState, ReopenError, Reply, Serve, Unmap, race,
 };
+
+use super::drive_id::devices_show_the_same;
 
 /// How long a path may take for a request, as long as there is another one.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -79,10 +84,18 @@ struct Paths {
     paths: Vec<Path>,
     in_turn: AtomicBool,
     turn: AtomicUsize,
-    /// Writes that a path has not completed, though another one has.
-    late: Mutex<Vec<(u64, Range<u64>)>>,
+    /// Writes that a path has not completed in time.
+    late: Mutex<Vec<LateWrite>>,
     late_count: AtomicUsize,
     numbers: AtomicU64,
+}
+
+struct LateWrite {
+    /// Of this attempt.
+    attempt: u64,
+    /// Of this write, by whichever path.
+    change: u64,
+    range: Range<u64>,
 }
 
 struct Path {
@@ -108,17 +121,20 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Paths {
     /// The paths in the order in which they are asked; and has those that failed tried again.
     fn order(self: &Arc<Self>, core: &Core, is_read: bool) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.paths.len()).collect();
-        let is_there = |path: &usize| locked(&self.paths[*path].now).failed.is_none();
-        let there = order.iter().filter(|path| is_there(path)).count();
-        order.sort_by_key(|path| !is_there(path));
+        let (mut order, failed): (Vec<usize>, Vec<usize>) =
+            (0..self.paths.len()).partition(|path| self.is_there(*path));
+        let there = order.len();
         if is_read && self.in_turn.load(Ordering::Relaxed) && there > 1 {
-            order[..there].rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % there);
+            order.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % there);
         }
-        if there < order.len() {
-            order.iter().filter(|path| !is_there(path)).for_each(|path| self.try_again(core, *path));
-        }
+        failed.iter().for_each(|path| self.try_again(core, *path));
+        order.extend(failed);
         order
+    }
+
+    fn is_there(&self, path: usize) -> bool {
+        let now = locked(&self.paths[path].now);
+        now.failed.is_none() && now.device.is_some()
     }
 
     fn device(&self, path: usize) -> Option<Device> {
@@ -141,10 +157,19 @@ impl Paths {
         }
         let (paths, core) = (self.clone(), core.clone());
         let (device, open) = (now.device.clone(), self.paths[path].open.clone());
+        drop(now);
+        let others = (0..self.paths.len()).filter(|other| *other != path && self.is_there(*other));
+        let known = others.filter_map(|other| self.device(other)).next();
         drop(core.clone().spawn(async move {
+            let was_there = device.is_some();
             let mut answers = answering(&core, device).await;
             if answers.is_none() {
-                let again = core.offload(move || open()).await;
+                // A write between the two looks makes them differ: then it is had a second later.
+                let is_same = move |new: &Device| match &known {
+                    Some(known) => devices_show_the_same(known, new),
+                    None => was_there,
+                };
+                let again = core.offload(move || open().filter(is_same)).await;
                 answers = answering(&core, again.ok().flatten()).await;
             }
             let mut now = locked(&paths.paths[path].now);
@@ -154,23 +179,33 @@ impl Paths {
         }));
     }
 
-    /// Asks one path after the other until one answers as it should.
+    /// Asks one path after the other until one answers as it should. One that has not answered for
+    /// as long as `patience` is passed over while another one is there; `ready` is waited for before
+    /// each request, and `late` called for each that is passed over.
     async fn ask<T: 'static>(
         self: &Arc<Self>,
         core: &Core,
         order: &[usize],
+        patience: Option<Duration>,
         goes_on: impl Fn(IoError) -> bool,
+        ready: impl AsyncFn(),
         mut request: impl FnMut(Device) -> Reply<Result<T, IoError>>,
         mut late: impl FnMut(),
     ) -> Result<T, IoError> {
-        let (mut failed, mut last) = (Vec::new(), IoError::GONE);
+        let (mut failed, mut first, mut unanswered) = (Vec::new(), None, Vec::new());
+        let is_any_there = order.iter().any(|path| self.is_there(*path));
         for (attempt, path) in order.iter().enumerate() {
-            let is_last = attempt + 1 == order.len();
             let Some(device) = self.device(*path) else { continue };
-            let mut answer = pin!(core.spawn(request(device)));
-            let result = match is_last {
-                true => Some(answer.await),
-                false => match race(&mut answer, core.sleep(PATIENCE)).await {
+            ready().await;
+            let later = &order[attempt + 1..];
+            let has_other = match is_any_there {
+                true => later.iter().any(|path| self.is_there(*path)),
+                false => !later.is_empty(),
+            };
+            let mut answer = Box::pin(core.spawn(request(device)));
+            let result = match patience.filter(|_| has_other) {
+                None => Some((&mut answer).await),
+                Some(patience) => match race(&mut answer, core.sleep(patience)).await {
                     Either::First(result) => Some(result),
                     Either::Second(()) => None,
                 },
@@ -181,18 +216,27 @@ impl Paths {
                     failed.iter().for_each(|path| self.fail(core, *path));
                     return Ok(value);
                 }
-                Some(Err(error)) if is_last || !goes_on(error) => return Err(error),
+                Some(Err(error)) if !goes_on(error) => return Err(error),
                 Some(Err(error)) => {
                     failed.push(*path);
-                    last = error;
+                    // Those that are there come first.
+                    first.get_or_insert(error);
                 }
                 None => {
                     late();
                     self.fail(core, *path);
+                    unanswered.push(answer);
                 }
             }
         }
-        Err(last)
+        // No other path could do it. What was passed over still answers.
+        for answer in unanswered {
+            match answer.await {
+                Ok(value) => return Ok(value),
+                Err(error) => first = Some(error),
+            }
+        }
+        Err(first.unwrap_or(IoError::GONE))
     }
 
     /// Changes a range, by a path that answers.
@@ -202,11 +246,14 @@ impl Paths {
         range: Range<u64>,
         write: impl Fn(Core, Device) -> Reply<Result<(), IoError>>,
     ) -> Result<(), IoError> {
-        while self.is_late(&range) {
-            core.sleep(LOOK).await;
-        }
+        let change = self.numbers.fetch_add(1, Ordering::Relaxed);
         let order = self.order(&core, false);
         let number = std::cell::Cell::new(0);
+        let ready = async || {
+            while self.has_late(change, &range) {
+                core.sleep(LOOK).await;
+            }
+        };
         let request = |device: Device| -> Reply<Result<(), IoError>> {
             let own = self.numbers.fetch_add(1, Ordering::Relaxed);
             number.set(own);
@@ -218,15 +265,19 @@ impl Paths {
             })
         };
         let late = || {
-            locked(&self.late).push((number.get(), range.clone()));
+            let attempt = number.get();
+            locked(&self.late).push(LateWrite { attempt, change, range: range.clone() });
             self.late_count.fetch_add(1, Ordering::Release);
         };
-        self.ask(&core, &order, |_| true, request, late).await
+        self.ask(&core, &order, Some(PATIENCE), |_| true, ready, request, late).await
     }
 
-    fn is_late(&self, range: &Range<u64>) -> bool {
-        self.late_count.load(Ordering::Acquire) > 0
-            && locked(&self.late).iter().any(|(_, late)| late.start < range.end && range.start < late.end)
+    /// Whether another write of any of these bytes is late.
+    fn has_late(&self, change: u64, range: &Range<u64>) -> bool {
+        let is_other = |late: &LateWrite| {
+            late.change != change && late.range.start < range.end && range.start < late.range.end
+        };
+        self.late_count.load(Ordering::Acquire) > 0 && locked(&self.late).iter().any(is_other)
     }
 
     /// A write is completed, late or not: it is late only from the moment at which its own core
@@ -235,7 +286,7 @@ impl Paths {
         if self.late_count.load(Ordering::Acquire) > 0 {
             let mut late = locked(&self.late);
             let before = late.len();
-            late.retain(|(own, _)| *own != number);
+            late.retain(|late| late.attempt != number);
             self.late_count.fetch_sub(before - late.len(), Ordering::Release);
         }
     }
@@ -272,7 +323,8 @@ impl Serve for Drive {
                     read.map(|()| bytes)
                 })
             };
-            let read = paths.ask(&core, &order, |_| true, request, || {}).await;
+            let patience = Some(PATIENCE);
+            let read = paths.ask(&core, &order, patience, |_| true, async || {}, request, || {}).await;
             (read.map(|bytes| buf.copy_from_slice(&bytes)), buf)
         })
     }
@@ -299,7 +351,7 @@ impl Serve for Drive {
                 let core = core.clone();
                 Box::pin(async move { core.flush(&device).await })
             };
-            paths.ask(&core, &order, is_of_the_way, request, || {}).await
+            paths.ask(&core, &order, None, is_of_the_way, async || {}, request, || {}).await
         })
     }
 
@@ -415,15 +467,21 @@ mod tests {
     }
 
     fn with_paths(test: impl AsyncFnOnce(Core, Device, [Arc<Way>; 2], Device)) {
+        with_some_paths([true, true], test);
+    }
+
+    /// Of the two paths those that are there from the start.
+    fn with_some_paths(there: [bool; 2], test: impl AsyncFnOnce(Core, Device, [Arc<Way>; 2], Device)) {
         let home = beside().unwrap();
         let below = Device::mem(1 << 20);
         let ways = [Arc::<Way>::default(), Arc::default()];
-        let found = ways.iter().zip(["a", "b"]).map(|(way, name)| {
+        let found = ways.iter().zip(["a", "b"]).zip(there).map(|((way, name), is_there)| {
             let by = ByWay(below.clone(), way.clone());
             let device = home.call_blocking(async move |core: Core| {
                 Device::served(name, 1 << 20, 512, true, &core, Arc::new(by))
             });
-            FoundPath { name: name.to_owned(), device: device.ok(), open: Arc::new(|| None) }
+            let device = device.ok().filter(|_| is_there);
+            FoundPath { name: name.to_owned(), device, open: Arc::new(|| None) }
         });
         let drive = drive(&home, "a|b", &below, found.collect()).unwrap();
         let config = RuntimeConfig { cores: 1, ..RuntimeConfig::default() };
@@ -515,6 +573,74 @@ mod tests {
             assert_eq!(core.flush(&drive).await, Err(IoError::from_errno(5)));
             *locked(&a.error) = Some(IoError::GONE);
             core.flush(&drive).await.unwrap();
+        });
+    }
+
+    /// Has a path stall for longer than another one would be waited for.
+    fn stall_for_a_while(core: &Core, way: &Arc<Way>) {
+        way.stalls.store(true, Ordering::Relaxed);
+        let (core, way) = (core.clone(), way.clone());
+        drop(core.clone().spawn(async move {
+            core.sleep(PATIENCE * 3 / 2).await;
+            way.stalls.store(false, Ordering::Relaxed);
+        }));
+    }
+
+    /// The only path that is there is waited for, whether the other one died or never was there.
+    #[test]
+    fn a_path_that_is_not_there_does_not_speak_for_the_drive() {
+        let slow = async |core: Core, drive: Device, [a, b]: [Arc<Way>; 2], below: Device| {
+            *locked(&b.error) = Some(IoError::GONE);
+            while states(&core, &drive).await[1].0 != PathState::Failed {
+                // By turns it is found out.
+                drive.link().unwrap().take_turns(&core, true).await;
+                byte(&core, &drive, 0).await.unwrap();
+            }
+            drive.link().unwrap().take_turns(&core, false).await;
+            stall_for_a_while(&core, &a);
+            write(&core, &drive, 0, 7).await.unwrap();
+            assert_eq!(byte(&core, &below, 0).await, Ok(7));
+            stall_for_a_while(&core, &a);
+            core.flush(&drive).await.unwrap();
+            *locked(&a.error) = Some(IoError::MEDIUM);
+            assert_eq!(byte(&core, &drive, 0).await, Err(IoError::MEDIUM), "of one sector, not of the drive");
+            *locked(&a.error) = None;
+            let zeroes = core.write_zeroes(&drive, 0, 512, Unmap::Yes).await;
+            assert_eq!(zeroes, Err(IoError::UNSUPPORTED));
+        };
+        with_paths(slow);
+        with_some_paths([true, false], slow);
+    }
+
+    /// The other path would say that all is well.
+    #[test]
+    fn a_slow_flush_that_tells_of_lost_writes_is_heard() {
+        with_paths(async |core, drive, [a, _], _| {
+            *locked(&a.error) = Some(IoError::from_errno(5));
+            stall_for_a_while(&core, &a);
+            assert_eq!(core.flush(&drive).await, Err(IoError::from_errno(5)));
+        });
+    }
+
+    /// Both were under way by the path that stalls when the older one was passed on.
+    #[test]
+    fn a_write_that_is_passed_on_waits_for_older_ones_of_its_bytes() {
+        with_paths(async |core, drive, [a, b], below| {
+            a.stalls.store(true, Ordering::Relaxed);
+            let begun = |byte: u8| {
+                let (core, drive) = (core.clone(), drive.clone());
+                core.clone().spawn(async move { write(&core, &drive, 0, byte).await })
+            };
+            let older = begun(1);
+            core.sleep(PATIENCE / 2).await;
+            let newer = begun(2);
+            older.await.unwrap();
+            core.sleep(PATIENCE).await;
+            assert_eq!(b.writes.load(Ordering::Relaxed), 1, "the newer one waits");
+            a.stalls.store(false, Ordering::Relaxed);
+            newer.await.unwrap();
+            core.sleep(Duration::from_millis(50)).await;
+            assert_eq!(byte(&core, &below, 0).await, Ok(2));
         });
     }
 }

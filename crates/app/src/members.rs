@@ -5,7 +5,7 @@ use wattle_control::assemble::{Degraded, Policy};
 use wattle_control::members::{Member, MemberAccess};
 use wattle_control::{ArrayScan, Check, Code, Forced, MemberError, Problem, Scan, scan};
 use wattle_drives::{DriveError, ModelDrive};
-use wattle_rt::{Core, RuntimeConfig};
+use wattle_rt::{Core, Either, RuntimeConfig, race};
 use wattle_server::why;
 
 use crate::cli::{DegradedArg, Engine, Force};
@@ -61,6 +61,13 @@ pub fn look_each(
     let (members, errors) = access.look_each(names)?;
     let unopened = errors.into_iter().map(Problem::from).collect();
     Ok((scan::scan_each(members, forced(force)), unopened))
+}
+
+/// From here on `SIGTERM` and `SIGINT` are requests to end and kill no more; whether there was one
+/// already. For what says that it is ready before it waits for them.
+pub async fn heed_signals(core: &Core) -> bool {
+    // The first poll is what changes their meaning; the second future is ready at once.
+    matches!(race(core.terminated(), async {}).await, Either::First(_))
 }
 
 /// The made-up drive `name`: as [`MemberAccess::look`], and `model:DRIVE`.

@@ -104,16 +104,17 @@ pub fn run(access: &MemberAccess, args: &ConsoleArgs) -> Result<(), Problem> {
     let engine = Engine { cores: Some(1), backend: BackendChoice::Syscall };
     let server = HttpServer::listen(settings, console.site())?;
     members::run(&engine, 1, async |core| {
+        let is_ended = members::heed_signals(&core).await;
         let running = server.start()?;
         output::ready(&[match running.address() {
             HttpAddress::Tcp(address) => format!("http://{address}/"),
             unix => unix.to_string(),
         }]);
-        let ended = core.terminated().await;
+        let ended = if is_ended { Ok(()) } else { core.terminated().await.map(drop) };
         // Viewers' replies end first: the server waits for what is being answered.
         drop(console);
         running.stop();
-        ended.map(|_| ()).map_err(|error| {
+        ended.map_err(|error| {
             Problem::new(
                 Code::ConsoleFailed,
                 format!("signals cannot be waited for: {error}"),

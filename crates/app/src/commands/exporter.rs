@@ -14,6 +14,7 @@ use wattle_rt::{Core, RuntimeConfig};
 
 use crate::cli::{ExporterArgs, HttpArgs};
 use crate::environment::{alerts_file, runtime_dir, state_dir};
+use crate::members;
 use crate::output;
 use crate::output::text::printable;
 
@@ -38,10 +39,11 @@ pub fn run(args: &ExporterArgs) -> Result<ExitCode, Problem> {
 }
 
 async fn until_signal(core: &Core, server: HttpServer) -> Result<ExitCode, Problem> {
+    let is_ended = members::heed_signals(core).await;
     let running = announce(server)?;
-    let signal = core.terminated().await;
+    let signal = if is_ended { Ok(()) } else { core.terminated().await.map(drop) };
     running.stop();
-    signal.map(|_| ExitCode::SUCCESS).map_err(|error| {
+    signal.map(|()| ExitCode::SUCCESS).map_err(|error| {
         let why = "the operating system refused";
         Problem::new(Code::ServerFailed, format!("waiting for signals: {error}"), why, "see its log")
     })

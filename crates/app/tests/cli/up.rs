@@ -232,6 +232,20 @@ fn what_happens_without_a_drive_is_the_files_to_say() {
     up.stop();
 }
 
+/// A stack of two arrays, of which one is not there at all: redundancy makes up for members only.
+#[test]
+fn half_a_stack_is_not_started() {
+    let (room, _) = room("5", 3, "");
+    let pattern = room.name("member-*");
+    let text = format!("arrays = ['data', 'more']\nmembers = ['{pattern}']\n[wait]\ntimeout = '1s'\n");
+    config(&room, "data.toml", &text);
+    let mut up = Up::start(&room, &["data"], &[]);
+    up.until("WTL-0257");
+    assert_eq!(up.end(), 1);
+    assert!(up.said.contains("the array more not there after 1 s"), "{}", up.said);
+    assert!(up.said.contains("no redundancy makes up for a whole array"), "{}", up.said);
+}
+
 #[test]
 fn a_member_that_comes_after_the_start_is_brought_up_to_date_by_the_bitmap() {
     let (room, members) = room("5", 3, "[wait]\ntimeout = '0s'\n");

@@ -1,6 +1,6 @@
 //! What is wrong in a file, and where.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use wattle_control::{Code, Problem};
 
@@ -22,6 +22,18 @@ pub struct ConfigFault {
 }
 
 impl ConfigFault {
+    /// A file of a directory cannot be read.
+    pub fn of_file(file: &Path, error: &std::io::Error) -> Self {
+        Self {
+            file: file.to_owned(),
+            line: 1,
+            code: Code::ConfigUnreadable,
+            what: error.to_string(),
+            why: "what this stack is to serve is said there".to_owned(),
+            next: "make it readable for this user, or take it away".to_owned(),
+        }
+    }
+
     /// `FILE:LINE`.
     pub fn place(&self) -> String {
         format!("{}:{}", self.file.display(), self.line)

@@ -135,7 +135,15 @@ impl Stacks {
         let files = if is_dir { files_in(place)? } else { vec![place.to_owned()] };
         let mut all = Self { stacks: Vec::new(), faults: Vec::new(), place: place.to_owned() };
         for file in files {
-            let text = fs::read_to_string(&file).map_err(|error| unreadable(&file, &error))?;
+            let text = match fs::read_to_string(&file) {
+                Ok(text) => text,
+                // A file that is at fault is no stack, and the others are.
+                Err(error) if is_dir => {
+                    all.faults.push(ConfigFault::of_file(&file, &error));
+                    continue;
+                }
+                Err(error) => return Err(unreadable(&file, &error)),
+            };
             match StackConfig::parse(&file, &text) {
                 Ok(stack) => all.stacks.push(stack),
                 Err(faults) => all.faults.extend(faults),
@@ -216,6 +224,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         files.iter().for_each(|(name, text)| fs::write(dir.path().join(name), text).unwrap());
         dir
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_stops_no_other_stack() {
+        let dir = dir(&[("a.toml", "arrays = ['a']")]);
+        std::os::unix::fs::symlink("nowhere", dir.path().join("b.toml")).unwrap();
+        fs::create_dir(dir.path().join("c.toml")).unwrap();
+        fs::write(dir.path().join("d.toml"), [0xff]).unwrap();
+        let stacks = Stacks::read(dir.path()).unwrap();
+        assert!(stacks.find("a").is_ok());
+        let faults: Vec<_> = stacks.faults.iter().map(|fault| (fault.place(), fault.code)).collect();
+        let of = |name: &str| (format!("{}:1", dir.path().join(name).display()), Code::ConfigUnreadable);
+        assert_eq!(faults, [of("b.toml"), of("c.toml"), of("d.toml")]);
     }
 
     #[test]

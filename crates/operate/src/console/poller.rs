@@ -47,6 +47,8 @@ pub struct Looker {
     pub(super) documents: Box<dyn ConsoleDocuments>,
     takes_orders: bool,
     state: Mutex<State>,
+    /// What was found for a request that the last look was too old for. One asks at a time.
+    asked: Mutex<Option<(Arc<Servers>, Instant)>>,
     wake: Condvar,
 }
 
@@ -96,7 +98,8 @@ impl std::fmt::Debug for Looker {
 impl Looker {
     /// Nothing yet.
     pub fn new(dir: RuntimeDir, documents: Box<dyn ConsoleDocuments>, takes_orders: bool) -> Self {
-        Self { dir, documents, takes_orders, state: Mutex::default(), wake: Condvar::new() }
+        let (state, asked) = (Mutex::default(), Mutex::default());
+        Self { dir, documents, takes_orders, state, asked, wake: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -173,9 +176,21 @@ impl Looker {
         looked.filter(|(_, at)| at.elapsed() <= age_max).map(|(servers, _)| servers)
     }
 
-    /// The servers now.
+    /// The servers now. Requests that come while servers are being asked take the answer of that.
     pub fn ask(&self) -> Arc<Servers> {
-        self.looked(LOOK_PAUSE).unwrap_or_else(|| Arc::new(Servers::ask(&self.dir)))
+        if let Some(servers) = self.looked(LOOK_PAUSE) {
+            return servers;
+        }
+        let came = now().0;
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*asked {
+            Some((servers, at)) if *at >= came => servers.clone(),
+            _ => {
+                let servers = Arc::new(Servers::ask(&self.dir));
+                *asked = Some((servers.clone(), now().0));
+                servers
+            }
+        }
     }
 
     /// One look.

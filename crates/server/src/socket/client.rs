@@ -38,8 +38,15 @@ impl Servers {
             servers.silent.push(problem);
             return servers;
         }
-        for socket in dir.sockets() {
-            match status(&socket) {
+        let sockets = dir.sockets();
+        // At once: one that hangs takes the time of none but itself.
+        let told: Vec<_> = std::thread::scope(|scope| {
+            let asked: Vec<_> = sockets.iter().map(|socket| scope.spawn(|| status(socket))).collect();
+            asked.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+        });
+        for (socket, told) in sockets.into_iter().zip(told) {
+            let told = told.unwrap_or_else(|_| Err(silent(&socket, "its answer could not be read")));
+            match told {
                 Ok(Some(report)) => servers.answered.push((socket, report)),
                 Ok(None) if is_left(&socket) => servers.dead.push(socket),
                 Ok(None) => {}
@@ -288,7 +295,7 @@ fn has_ended(socket: &Path) -> bool {
     const TRIES: u32 = 5;
     const PAUSE: Duration = Duration::from_millis(20);
     (0..TRIES).any(|_| {
-        let ended = UnixStream::connect(socket).is_err_and(|error| nobody_listens(&error));
+        let ended = connect(socket, PAUSE).is_err_and(|error| nobody_listens(&error));
         if !ended {
             std::thread::sleep(PAUSE);
         }
@@ -304,8 +311,24 @@ fn is_left(socket: &Path) -> bool {
     const PAUSE: Duration = Duration::from_millis(20);
     (0..TRIES).all(|_| {
         std::thread::sleep(PAUSE);
-        UnixStream::connect(socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        connect(socket, PAUSE).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
     })
+}
+
+/// Connects to a control socket. A server that hangs accepts no connection, and once its queue is
+/// full a connection would wait for a place there without end: after `time_max` that is
+/// [`io::ErrorKind::WouldBlock`].
+///
+/// # Errors
+/// No process listens there, or none accepts in time.
+pub fn connect(socket: &Path, time_max: Duration) -> io::Result<UnixStream> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+    let stream =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, Some(time_max))?;
+    rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
+    sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, None)?;
+    Ok(stream.into())
 }
 
 fn nobody_listens(error: &io::Error) -> bool {
@@ -322,7 +345,7 @@ fn exchange(
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => silent(socket, "it did not answer in time"),
         _ => silent(socket, &error.to_string()),
     };
-    let mut stream = match UnixStream::connect(socket) {
+    let mut stream = match connect(socket, STATUS_TIME_MAX) {
         Ok(stream) => stream,
         Err(error) if nobody_listens(&error) => return Ok(None),
         Err(error) => return Err(failed(error)),
@@ -384,6 +407,28 @@ mod tests {
         let said = status(&path);
         drop(server.join().unwrap());
         said
+    }
+
+    /// Its queue is full, so that no connection is even begun; and others are asked meanwhile.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "that time passes is what is tested")]
+    fn servers_that_hang_are_waited_for_at_once_and_not_without_end() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = RuntimeDir::new(temp.path().join("run"), true);
+        dir.make().unwrap();
+        let hung = ["a", "b", "c"].map(|name| {
+            let listener = UnixListener::bind(dir.control_socket(name)).unwrap();
+            rustix::net::listen(&listener, 0).unwrap();
+            let first = UnixStream::connect(dir.control_socket(name)).unwrap();
+            (listener, first)
+        });
+        let begun = std::time::Instant::now();
+        let error = connect(&dir.control_socket("a"), Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        let servers = Servers::ask(&dir);
+        assert_eq!((servers.silent.len(), servers.answered.len()), (3, 0));
+        assert!(begun.elapsed() < 2 * STATUS_TIME_MAX, "{:?}", begun.elapsed());
+        drop(hung);
     }
 
     #[test]

@@ -349,8 +349,7 @@ async fn start(
 /// From here on a signal is a request to end, not death: before, nothing was there that needed an
 /// orderly end.
 async fn obey_signals(core: &Core, serving: &Serving) {
-    // The first poll is what changes their meaning; the second future is ready at once.
-    if let Either::First(_) = race(core.terminated(), async {}).await {
+    if members::heed_signals(core).await {
         serving.last_stop.set();
     }
 }

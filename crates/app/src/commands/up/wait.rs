@@ -37,6 +37,8 @@ struct Judged {
     members: Vec<String>,
     /// What is missing, in words; nothing if the stack is whole.
     missing: Vec<String>,
+    /// Of an array that is named there is nothing.
+    is_array_absent: bool,
 }
 
 /// Looks for the members of a stack until all are there, for as long as its file says.
@@ -76,17 +78,19 @@ pub fn members(
 
 /// What is to be started, or why nothing is.
 fn end(stack: &StackConfig, judged: Judged) -> Result<Vec<String>, Problem> {
-    let Judged { members, missing } = judged;
+    let Judged { members, missing, is_array_absent } = judged;
     if !missing.is_empty() {
         let missing = missing.join(", ");
         let seconds = stack.wait.timeout.as_secs();
-        if stack.wait.missing == MissingPolicy::Refuse || members.is_empty() {
+        // No redundancy makes up for an array that is not there at all.
+        if stack.wait.missing == MissingPolicy::Refuse || members.is_empty() || is_array_absent {
             return Err(Problem::new(
                 Code::DrivesMissing,
                 format!("{}: {missing} not there after {seconds} s", stack.name),
-                match members.is_empty() {
-                    true => "nothing of the stack is there",
-                    false => "its file says that it is not to start without",
+                match (members.is_empty(), is_array_absent) {
+                    (true, _) => "nothing of the stack is there",
+                    (_, true) => "no redundancy makes up for a whole array",
+                    _ => "its file says that it is not to start without",
                 },
                 format!("attach what is missing, or see {}: members, [wait]", stack.file.display()),
             ));
@@ -118,13 +122,14 @@ pub fn expanded(members: &[Placed<String>], spares: &[Placed<String>]) -> Vec<St
 /// What is there of the stack, and what is waited for: of an array the members that its superblocks
 /// count on. One that was recorded as degraded is as whole as it was.
 fn judge(stack: &StackConfig, scan: &Scan, closed: &BTreeSet<String>) -> Result<Judged, Problem> {
-    let mut judged = Judged { members: Vec::new(), missing: Vec::new() };
+    let mut judged = Judged { members: Vec::new(), missing: Vec::new(), is_array_absent: false };
     let mut arrays: Vec<&ArrayScan> = Vec::new();
     for Placed { value: name, .. } in &stack.arrays {
         match scan.find(Some(name)) {
             Ok(array) => arrays.push(array),
             Err(problem) if problem.code == Code::NoSuchVolume => {
                 judged.missing.push(format!("the array {name}"));
+                judged.is_array_absent = true;
             }
             Err(problem) => return Err(problem),
         }

@@ -185,8 +185,7 @@ impl Paths {
     async fn ask<T: 'static>(
         self: &Arc<Self>,
         core: &Core,
-        order: &[usize],
-        patience: Option<Duration>,
+        (order, patience): (&[usize], Option<Duration>),
         goes_on: impl Fn(IoError) -> bool,
         ready: impl AsyncFn(),
         mut request: impl FnMut(Device) -> Reply<Result<T, IoError>>,
@@ -269,7 +268,7 @@ impl Paths {
             locked(&self.late).push(LateWrite { attempt, change, range: range.clone() });
             self.late_count.fetch_add(1, Ordering::Release);
         };
-        self.ask(&core, &order, Some(PATIENCE), |_| true, ready, request, late).await
+        self.ask(&core, (&order, Some(PATIENCE)), |_| true, ready, request, late).await
     }
 
     /// Whether another write of any of these bytes is late.
@@ -323,8 +322,8 @@ impl Serve for Drive {
                     read.map(|()| bytes)
                 })
             };
-            let patience = Some(PATIENCE);
-            let read = paths.ask(&core, &order, patience, |_| true, async || {}, request, || {}).await;
+            let asked = (&order[..], Some(PATIENCE));
+            let read = paths.ask(&core, asked, |_| true, async || {}, request, || {}).await;
             (read.map(|bytes| buf.copy_from_slice(&bytes)), buf)
         })
     }
@@ -351,7 +350,7 @@ impl Serve for Drive {
                 let core = core.clone();
                 Box::pin(async move { core.flush(&device).await })
             };
-            paths.ask(&core, &order, None, is_of_the_way, async || {}, request, || {}).await
+            paths.ask(&core, (&order, None), is_of_the_way, async || {}, request, || {}).await
         })
     }
 

@@ -274,8 +274,9 @@ impl<'a> Hub<'a> {
                 let (name, now) = (key(socket), beside::wall_secs());
                 if how != Gone::Silent {
                     self.followed.remove(socket);
-                    self.known.remove(socket);
                 }
+                // What it said last is no look at it: others that answer later must not use it.
+                self.known.remove(socket);
                 self.decide(|state| {
                     // One that died before it was ever seen.
                     if matches!(how, Gone::Died) {
@@ -444,3 +445,6 @@ fn key(socket: &Path) -> String {
 fn stamp(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
+
+#[cfg(test)]
+mod tests;

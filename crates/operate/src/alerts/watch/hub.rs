@@ -48,8 +48,10 @@ struct Known {
 pub struct Hub<'a> {
     options: &'a WatchOptions,
     settings: AlertSettings,
-    /// The settings' time of change.
-    stamp: Option<SystemTime>,
+    /// The settings' file as it was read.
+    stamp: Option<Stamp>,
+    /// How it was at the last look, if that is something else.
+    next_stamp: Option<Option<Stamp>>,
     journal: Arc<Journal>,
     bell: Arc<Bell>,
     /// Ends the threads that deliver.
@@ -79,6 +81,7 @@ impl<'a> Hub<'a> {
     ) -> Result<Self, Problem> {
         let hub = Self {
             stamp: stamp(&options.settings),
+            next_stamp: None,
             options,
             settings,
             journal,
@@ -177,10 +180,26 @@ impl<'a> Hub<'a> {
     fn read_settings_again(&mut self) -> Result<(), Problem> {
         let stamp = stamp(&self.options.settings);
         if stamp == self.stamp {
+            self.next_stamp = None;
             return Ok(());
         }
-        self.stamp = stamp;
+        // It may be half written: only what stays for a tick counts.
+        if self.next_stamp.replace(stamp) != Some(stamp) {
+            return Ok(());
+        }
+        (self.stamp, self.next_stamp) = (stamp, None);
+        // Fewer channels would be owed less: a file that is away is no order for that.
+        if stamp.is_none_or(|stamp| stamp.len_bytes == 0) {
+            let path = self.options.settings.display();
+            self.note(WatchNote::Note(format!("{path} is gone or empty; the settings before hold")));
+            return Ok(());
+        }
         let read = AlertSettings::read(&self.options.settings).and_then(|new| new.check().map(|()| new));
+        let read = read.and_then(|new| match &new.unread {
+            // The channels of that file would be gone.
+            Some(problem) if self.settings.unread.is_none() => Err(problem.clone()),
+            _ => Ok(new),
+        });
         match read {
             Ok(settings) => {
                 self.couriers.store(true, Ordering::Relaxed);
@@ -442,8 +461,16 @@ fn key(socket: &Path) -> String {
     socket.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn stamp(path: &Path) -> Option<SystemTime> {
-    std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+/// What tells one content of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    changed: SystemTime,
+    len_bytes: u64,
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some(Stamp { changed: metadata.modified().ok()?, len_bytes: metadata.len() })
 }
 
 #[cfg(test)]

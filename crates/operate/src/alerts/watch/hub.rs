@@ -20,7 +20,7 @@ use super::super::settings::AlertSettings;
 use super::super::state::{AlertArray, AlertsState, Notification, ServerMemory};
 use super::deliver::{Bell, Courier};
 use super::follow::{FollowNews, Followed, ServerFound, listens};
-use super::{WatchNote, WatchOptions};
+use super::{WatchNote, WatchOptions, others};
 
 /// Between two looks for new servers, settings that changed, and alerts that are due.
 const TICK: Duration = Duration::from_millis(500);
@@ -30,6 +30,9 @@ const ASK_OTHERS: Duration = Duration::from_secs(600);
 
 /// A clock of the day that moves by so much more or less than time passes was set.
 const JUMP_SECS: u64 = 30;
+
+/// So long an alert waits for the names of files.
+const NAMING_MAX: Duration = Duration::from_secs(90);
 
 /// What others than servers say.
 enum Others {
@@ -378,7 +381,9 @@ impl<'a> Hub<'a> {
             let (status, array, run, of) = (status.clone(), array.clone(), run.clone(), id.clone());
             let number = run.run;
             let started = beside::start("alert-files", move || {
-                let files = sources.files_at(&status, &array, &run);
+                let name = move || sources.files_at(&status, &array, &run);
+                // Told without files rather than not at all.
+                let files = others::within("alert-named", NAMING_MAX, name).unwrap_or_default();
                 let _ = sender.send(Others::Files { array: of, run: number, files });
             });
             self.files.insert(id, (number, if started { None } else { Some(Vec::new()) }));

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use wattle_control::Problem;
@@ -59,6 +59,8 @@ pub struct Hub<'a> {
     bell: Arc<Bell>,
     /// Ends the threads that deliver.
     couriers: Arc<AtomicBool>,
+    /// By channel: held by the thread that delivers while it sends.
+    turns: BTreeMap<String, Arc<Mutex<()>>>,
     found: (Sender<FollowNews>, Receiver<FollowNews>),
     others: (Sender<Others>, Receiver<Others>),
     /// Sockets that are followed.
@@ -90,6 +92,7 @@ impl<'a> Hub<'a> {
             journal,
             bell: Arc::default(),
             couriers: Arc::default(),
+            turns: BTreeMap::new(),
             found: mpsc::channel(),
             others: mpsc::channel(),
             followed: BTreeSet::new(),
@@ -153,6 +156,7 @@ impl<'a> Hub<'a> {
                 bell: self.bell.clone(),
                 note: self.options.note.clone(),
                 stop: self.couriers.clone(),
+                turn: self.turns.entry(channel.name.clone()).or_default().clone(),
             };
             if !beside::start(&format!("alert-{}", channel.name), move || courier.run()) {
                 self.note(WatchNote::Note(format!("{}: the system gives no threads", channel.name)));

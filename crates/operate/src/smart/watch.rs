@@ -11,6 +11,9 @@ use wattle_server::protocol::report::ServerReport;
 use super::DriveHealth;
 use super::query::{SmartSettings, ask};
 
+/// A drive that was not asked for so many periods is forgotten: no server has it any more.
+const KEPT_PERIODS: u32 = 4;
+
 /// Asks the drives below members now and then, on a thread of its own.
 pub struct DriveWatch {
     settings: SmartSettings,
@@ -21,6 +24,8 @@ pub struct DriveWatch {
 #[derive(Default)]
 struct WatchState {
     known: BTreeMap<String, Known>,
+    /// Drives to ask, with the one that is being asked.
+    due: BTreeSet<String>,
     /// Drives are being asked.
     is_asking: bool,
     /// That they cannot be asked was said.
@@ -65,28 +70,33 @@ impl DriveWatch {
     pub fn of(&self, drives: &BTreeSet<String>) -> Vec<DriveHealth> {
         let mut state = lock(&self.state);
         let now = Instant::now();
-        let is_due = |drive: &&String| {
-            state
-                .known
-                .get(*drive)
-                .is_none_or(|known| now.duration_since(known.asked) >= self.settings.period)
-        };
+        let period = self.settings.period;
+        let age = |known: &Known| now.duration_since(known.asked);
+        // Each server asks for its own drives: those of the others are kept.
+        state.known.retain(|drive, known| drives.contains(drive) || age(known) < period * KEPT_PERIODS);
+        let is_due = |drive: &&String| state.known.get(*drive).is_none_or(|known| age(known) >= period);
         let due: Vec<String> = drives.iter().filter(is_due).cloned().collect();
-        // Drives that went are forgotten.
-        state.known.retain(|drive, _| drives.contains(drive));
-        if !due.is_empty() && !state.is_asking {
+        state.due.extend(due);
+        if !state.due.is_empty() && !state.is_asking {
             state.is_asking = true;
-            self.ask_all(due, &mut state);
+            self.ask_due(&mut state);
         }
-        state.known.values().filter_map(|known| known.health.clone()).collect()
+        drives.iter().filter_map(|drive| state.known.get(drive)?.health.clone()).collect()
     }
 
-    fn ask_all(&self, due: Vec<String>, state: &mut WatchState) {
+    fn ask_due(&self, state: &mut WatchState) {
         let (settings, shared, tell) = (self.settings.clone(), self.state.clone(), self.tell.clone());
         let work = move || {
-            for drive in due {
+            loop {
+                let mut state = lock(&shared);
+                let Some(drive) = state.due.first().cloned() else {
+                    state.is_asking = false;
+                    return;
+                };
+                drop(state);
                 let answer = ask(&settings, &drive);
                 let mut state = lock(&shared);
+                state.due.remove(&drive);
                 let failure = answer
                     .as_ref()
                     .err()
@@ -103,10 +113,10 @@ impl DriveWatch {
                     tell(&problem);
                 }
             }
-            lock(&shared).is_asking = false;
         };
         if wattle_rt::helper_thread("wattle-smart", work).is_err() {
             state.is_asking = false;
+            state.due.clear();
         }
     }
 }
@@ -181,6 +191,25 @@ mod tests {
         assert_eq!(log.lines().count(), 2, "{log}");
         assert!(log.starts_with("-j -a -l scterc -n standby -- /dev/sdx\n"), "{log}");
         assert_eq!(watch.of(&BTreeSet::new()), []);
+    }
+
+    /// One watch is asked by every server in turn.
+    #[test]
+    fn drives_of_one_server_do_not_push_out_those_of_another() {
+        let (dir, settings) = smartctl(
+            r#"sleep 0.1; echo "$@" >> "$0.log"; echo '{"model_name":"m","smart_status":{"passed":true}}'"#,
+        );
+        let watch = DriveWatch::new(settings, |problem| panic!("{problem}"));
+        let servers = ["/dev/sdx", "/dev/sdy"].map(|drive| BTreeSet::from([drive.to_owned()]));
+        until(|| servers.iter().map(|drives| watch.of(drives).len()).eq([1, 1]).then_some(()));
+        for _ in 0..20 {
+            for drives in &servers {
+                let known: Vec<_> = watch.of(drives).into_iter().map(|health| health.drive).collect();
+                assert_eq!(known, drives.iter().cloned().collect::<Vec<_>>());
+            }
+        }
+        let log = std::fs::read_to_string(dir.path().join("smartctl.log")).unwrap();
+        assert_eq!(log.lines().count(), 2, "{log}");
     }
 
     #[test]

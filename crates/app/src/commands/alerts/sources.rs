@@ -182,18 +182,21 @@ fn walk(volume: Marked) -> Vec<String> {
     }
 }
 
-/// Paths of what cannot be read.
+/// Paths of what cannot be read. What is being read when the time is over is none of them.
 fn touched(fs: &dyn FileSystem, is_over: impl Fn() -> bool) -> Vec<String> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::from([fs.root()]));
     let mut waiting = vec![(String::new(), fs.root())];
+    let goes_on = || if is_over() { Err(wattle_fs::Error::Stopped) } else { Ok(()) };
     while let Some((path, directory)) = waiting.pop() {
         let mut entries = Vec::new();
         let listed = fs.list(directory, &mut |entry| {
             entries.push(entry);
-            Ok(())
+            goes_on()
         });
-        if listed.is_err() {
-            found.push(format!("{path}/"));
+        match listed {
+            Err(wattle_fs::Error::Stopped) => return found,
+            Err(_) => found.push(format!("{path}/")),
+            Ok(()) => {}
         }
         for entry in entries {
             if found.len() >= FILES_MAX || seen.len() >= LOOKED_AT_MAX || is_over() {
@@ -206,10 +209,12 @@ fn touched(fs: &dyn FileSystem, is_over: impl Fn() -> bool) -> Vec<String> {
             };
             match metadata.kind {
                 FileKind::Directory if seen.insert(entry.node) => waiting.push((name, entry.node)),
-                FileKind::File
-                    if fs.read(entry.node, 0..metadata.size_bytes, &mut |_, _| Ok(())).is_err() =>
-                {
-                    found.push(name);
+                FileKind::File => {
+                    match fs.read(entry.node, 0..metadata.size_bytes, &mut |_, _| goes_on()) {
+                        Err(wattle_fs::Error::Stopped) => return found,
+                        Err(_) => found.push(name),
+                        Ok(()) => {}
+                    }
                 }
                 _ => {}
             }

@@ -266,6 +266,7 @@ pub fn read(path: &Path, text: &str) -> Result<ReadFile, Problem> {
         look: LOOK,
         path: path.to_owned(),
         notes: Vec::new(),
+        unread: None,
     };
     let mdadm_conf = match root.mdadm_conf.as_ref().map(Spanned::get_ref) {
         None => ConfChoice::Usual,

@@ -47,6 +47,8 @@ pub struct AlertSettings {
     pub path: PathBuf,
     /// What to know of them.
     pub notes: Vec<String>,
+    /// Why an mdadm.conf that is there was left out.
+    pub unread: Option<Problem>,
 }
 
 /// A way to an operator.
@@ -181,7 +183,10 @@ impl AlertSettings {
                     break;
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => read.settings.notes.push(format!("{} is left out: {error}", conf.display())),
+                Err(error) => {
+                    read.settings.notes.push(format!("{} is left out: {error}", conf.display()));
+                    read.settings.unread.get_or_insert_with(|| unreadable(&conf, &error));
+                }
             }
         }
         Ok(read.settings)

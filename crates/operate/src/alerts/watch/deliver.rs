@@ -63,6 +63,8 @@ pub struct Courier {
     pub note: Arc<dyn Fn(WatchNote) + Send + Sync>,
     /// Set to have it end.
     pub stop: Arc<AtomicBool>,
+    /// Held while it sends: one that is to end may still be sending when the next one starts.
+    pub turn: Arc<Mutex<()>>,
 }
 
 impl Courier {
@@ -71,12 +73,22 @@ impl Courier {
         let mut pace = Pace::default();
         let mut seen = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            let next = self.journal.read().ok().and_then(|state| self.next(&state, &pace));
-            match next {
-                Some((owed, notification)) => self.attempt(&owed, &notification, &mut pace),
-                None => seen = self.bell.wait(seen, pace.idle()),
+            if !self.has_sent(&mut pace) {
+                seen = self.bell.wait(seen, pace.idle());
             }
         }
+    }
+
+    /// Chooses, sends and records one notification; `false` if there is none now, or it is to end.
+    fn has_sent(&self, pace: &mut Pace) -> bool {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.stop.load(Ordering::Relaxed) {
+            return false;
+        }
+        let next = self.journal.read().ok().and_then(|state| self.next(&state, pace));
+        let Some((owed, notification)) = next else { return false };
+        self.attempt(&owed, &notification, pace);
+        true
     }
 
     /// What is to be delivered now.

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use wattle_control::Problem;
@@ -20,7 +20,7 @@ use super::super::settings::AlertSettings;
 use super::super::state::{AlertArray, AlertsState, Notification, ServerMemory};
 use super::deliver::{Bell, Courier};
 use super::follow::{FollowNews, Followed, ServerFound, listens};
-use super::{WatchNote, WatchOptions};
+use super::{WatchNote, WatchOptions, others};
 
 /// Between two looks for new servers, settings that changed, and alerts that are due.
 const TICK: Duration = Duration::from_millis(500);
@@ -30,6 +30,9 @@ const ASK_OTHERS: Duration = Duration::from_secs(600);
 
 /// A clock of the day that moves by so much more or less than time passes was set.
 const JUMP_SECS: u64 = 30;
+
+/// So long an alert waits for the names of files.
+const NAMING_MAX: Duration = Duration::from_secs(90);
 
 /// What others than servers say.
 enum Others {
@@ -48,12 +51,16 @@ struct Known {
 pub struct Hub<'a> {
     options: &'a WatchOptions,
     settings: AlertSettings,
-    /// The settings' time of change.
-    stamp: Option<SystemTime>,
+    /// The settings' file as it was read.
+    stamp: Option<Stamp>,
+    /// How it was at the last look, if that is something else.
+    next_stamp: Option<Option<Stamp>>,
     journal: Arc<Journal>,
     bell: Arc<Bell>,
     /// Ends the threads that deliver.
     couriers: Arc<AtomicBool>,
+    /// By channel: held by the thread that delivers while it sends.
+    turns: BTreeMap<String, Arc<Mutex<()>>>,
     found: (Sender<FollowNews>, Receiver<FollowNews>),
     others: (Sender<Others>, Receiver<Others>),
     /// Sockets that are followed.
@@ -79,11 +86,13 @@ impl<'a> Hub<'a> {
     ) -> Result<Self, Problem> {
         let hub = Self {
             stamp: stamp(&options.settings),
+            next_stamp: None,
             options,
             settings,
             journal,
             bell: Arc::default(),
             couriers: Arc::default(),
+            turns: BTreeMap::new(),
             found: mpsc::channel(),
             others: mpsc::channel(),
             followed: BTreeSet::new(),
@@ -147,6 +156,7 @@ impl<'a> Hub<'a> {
                 bell: self.bell.clone(),
                 note: self.options.note.clone(),
                 stop: self.couriers.clone(),
+                turn: self.turns.entry(channel.name.clone()).or_default().clone(),
             };
             if !beside::start(&format!("alert-{}", channel.name), move || courier.run()) {
                 self.note(WatchNote::Note(format!("{}: the system gives no threads", channel.name)));
@@ -177,10 +187,26 @@ impl<'a> Hub<'a> {
     fn read_settings_again(&mut self) -> Result<(), Problem> {
         let stamp = stamp(&self.options.settings);
         if stamp == self.stamp {
+            self.next_stamp = None;
             return Ok(());
         }
-        self.stamp = stamp;
+        // It may be half written: only what stays for a tick counts.
+        if self.next_stamp.replace(stamp) != Some(stamp) {
+            return Ok(());
+        }
+        (self.stamp, self.next_stamp) = (stamp, None);
+        // Fewer channels would be owed less: a file that is away is no order for that.
+        if stamp.is_none_or(|stamp| stamp.len_bytes == 0) {
+            let path = self.options.settings.display();
+            self.note(WatchNote::Note(format!("{path} is gone or empty; the settings before hold")));
+            return Ok(());
+        }
         let read = AlertSettings::read(&self.options.settings).and_then(|new| new.check().map(|()| new));
+        let read = read.and_then(|new| match &new.unread {
+            // The channels of that file would be gone.
+            Some(problem) if self.settings.unread.is_none() => Err(problem.clone()),
+            _ => Ok(new),
+        });
         match read {
             Ok(settings) => {
                 self.couriers.store(true, Ordering::Relaxed);
@@ -274,8 +300,9 @@ impl<'a> Hub<'a> {
                 let (name, now) = (key(socket), beside::wall_secs());
                 if how != Gone::Silent {
                     self.followed.remove(socket);
-                    self.known.remove(socket);
                 }
+                // What it said last is no look at it: others that answer later must not use it.
+                self.known.remove(socket);
                 self.decide(|state| {
                     // One that died before it was ever seen.
                     if matches!(how, Gone::Died) {
@@ -358,7 +385,9 @@ impl<'a> Hub<'a> {
             let (status, array, run, of) = (status.clone(), array.clone(), run.clone(), id.clone());
             let number = run.run;
             let started = beside::start("alert-files", move || {
-                let files = sources.files_at(&status, &array, &run);
+                let name = move || sources.files_at(&status, &array, &run);
+                // Told without files rather than not at all.
+                let files = others::within("alert-named", NAMING_MAX, name).unwrap_or_default();
                 let _ = sender.send(Others::Files { array: of, run: number, files });
             });
             self.files.insert(id, (number, if started { None } else { Some(Vec::new()) }));
@@ -441,6 +470,17 @@ fn key(socket: &Path) -> String {
     socket.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn stamp(path: &Path) -> Option<SystemTime> {
-    std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+/// What tells one content of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    changed: SystemTime,
+    len_bytes: u64,
 }
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some(Stamp { changed: metadata.modified().ok()?, len_bytes: metadata.len() })
+}
+
+#[cfg(test)]
+mod tests;

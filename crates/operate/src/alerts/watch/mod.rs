@@ -7,6 +7,7 @@
 mod deliver;
 mod follow;
 mod hub;
+mod others;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use wattle_export::nbd::Uri;
 use wattle_export::nbd::handshake::{ExportFacts, Handshake, HandshakeStep};
 use wattle_export::nbd::protocol::{self as proto, NbdRequest};
 use wattle_export::nbd::remote::{Patience, RemoteError, connect};
+use wattle_rt::sync::Notify;
 use wattle_rt::{
     Buf, BufMut, Core, Device, Durability, Either, IoError, IoErrorKind, Listener, PathState, ReopenError,
     RuntimeConfig, Stream, race,
@@ -51,20 +52,46 @@ struct Scripted {
     answers: Cell<bool>,
     reads: Cell<u64>,
     writes: RefCell<Vec<(Stream, NbdRequest, Vec<u8>)>>,
+    /// Takes a connection only once the one before is over.
+    one_at_a_time: Cell<bool>,
+    connections: RefCell<Vec<Stream>>,
+    closing: Notify,
 }
 
 impl Scripted {
     fn start(core: &Core, listener: Listener, shows: u8) -> Rc<Self> {
         let (core, answers, reads) = (core.clone(), Cell::new(false), Cell::new(0));
-        let server = Rc::new(Self { core, shows, answers, reads, writes: RefCell::default() });
+        let server = Rc::new(Self {
+            core,
+            shows,
+            answers,
+            reads,
+            writes: RefCell::default(),
+            one_at_a_time: Cell::new(false),
+            connections: RefCell::default(),
+            closing: Notify::new(),
+        });
         let accepting = server.clone();
         server.core.spawn(async move {
-            while let Ok(stream) = accepting.core.accept(&listener).await {
+            loop {
+                let accepted = accepting.core.accept(&listener);
+                let Either::First(Ok(stream)) = race(accepted, accepting.closing.wait()).await else {
+                    return;
+                };
+                accepting.connections.borrow_mut().push(stream.clone());
                 let served = accepting.clone();
-                accepting.core.spawn(async move { served.connection(stream).await });
+                let served = accepting.core.spawn(async move { served.connection(stream).await });
+                if accepting.one_at_a_time.get() {
+                    served.await;
+                }
             }
         });
         server
+    }
+
+    /// Ends the connections that it has.
+    fn hang_up(&self) {
+        self.connections.take().iter().for_each(Stream::shutdown);
     }
 
     /// Until the client closes it.
@@ -327,4 +354,42 @@ fn reads_take_turns_and_the_first_path_is_gone_back_to() {
         }
         assert_eq!(count().await, [20, 0]);
     });
+}
+
+/// A server that takes one client at a time has its place free when it is needed: for the requests
+/// of a path that was read by, and for the drive that takes the place of one that has ended.
+#[test]
+fn a_reader_keeps_nothing_else_from_its_server() {
+    for ends in [false, true] {
+        run(async |core| {
+            let directory = tempfile::tempdir().unwrap();
+            let uris = ["a", "b"].map(|name| uri(&directory.path().join(name)));
+            let [a, b] = ["a", "b"]
+                .map(|name| Scripted::start(&core, Listener::unix(&directory.path().join(name)).unwrap(), 7));
+            b.one_at_a_time.set(true);
+            b.answers.set(true);
+            let (path, reconnect) = (Duration::from_millis(500), Duration::from_secs(4));
+            let patience = Patience { path, reconnect, ..PATIENCE };
+            let drive = connect(&core, &uris, "nbd", patience).await.unwrap();
+            let link = drive.link().unwrap();
+            link.take_turns(&core, true).await;
+            while link.look(&core).await.unwrap().paths[1].state != PathState::InUse {
+                core.sleep(Duration::from_millis(20)).await;
+            }
+            a.closing.notify_all();
+            core.sleep(Duration::from_millis(20)).await;
+            a.hang_up();
+            let now = match ends {
+                false => drive.clone(),
+                true => {
+                    link.give_up(&core).await;
+                    // What it does about its paths may be under way.
+                    core.sleep(Duration::from_secs(1)).await;
+                    link.reopen(&core).await.unwrap()
+                }
+            };
+            write(&core, &now, MIB, &[1; 512]).await.unwrap();
+            assert_eq!(b.write(0).await.2, [1; 512]);
+        });
+    }
 }

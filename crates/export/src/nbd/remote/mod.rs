@@ -358,6 +358,14 @@ impl Path {
         self.state.set(PathState::Failed);
         self.failures.update(|failures| failures + 1);
     }
+
+    /// Closes the reader: a server that takes one client at a time takes the next one then. Reads
+    /// in flight over it go on by the path in use.
+    fn end_reader(&self) {
+        if let Some(reader) = self.reader.take() {
+            reader.close();
+        }
+    }
 }
 
 /// The connection and what is known of it.

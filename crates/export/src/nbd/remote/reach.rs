@@ -70,6 +70,7 @@ impl Link {
         *self.state.borrow_mut() = State::Ended(error);
         *self.log.borrow_mut() = Log::default();
         self.paths[self.connection.get().path].fail();
+        self.paths.iter().for_each(Path::end_reader);
         if let Some(client) = before {
             self.drain(client, self.connection.get());
         }
@@ -267,6 +268,8 @@ async fn reconnect(link: Rc<Link>, first: usize) {
         let left = deadline.saturating_since(link.core.now());
         let may_take = if link.paths.len() > 1 { left.min(link.patience.path) } else { left };
         link.attempts.update(|attempts| attempts + 1);
+        // A server may take one client at a time.
+        link.paths[path].end_reader();
         let connection = Connection { number: link.attempts.get(), path };
         let made = RefCell::new(None);
         let again = async {
@@ -300,8 +303,6 @@ async fn reconnect(link: Rc<Link>, first: usize) {
                 *link.state.borrow_mut() = State::Up(client);
                 link.connection.set(connection);
                 link.paths[path].state.set(PathState::InUse);
-                // It is the connection for all requests of this path now.
-                link.paths[path].reader.take();
                 return link.changed.notify_all();
             }
             Some(Err(Again::Never(error))) if link.paths.len() == 1 => return link.end(error),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use wattle_rt::{BufMut, Core, PathState};
 
 use super::pending::Pending;
-use super::{Link, State, within};
+use super::{Link, Path, State, within};
 use crate::nbd::client::{Client, ClientError};
 
 /// A path that is preferred is gone back to after this time, however often it failed.
@@ -26,7 +26,7 @@ impl Link {
     pub(super) fn set_turns(&self, on: bool) {
         self.turns.set(on);
         if !on {
-            self.paths.iter().for_each(|path| drop(path.reader.take()));
+            self.paths.iter().for_each(Path::end_reader);
         }
     }
 
@@ -52,9 +52,8 @@ impl Link {
                 // Others may have noticed before.
                 let current = path.reader.borrow().as_ref().is_some_and(|now| Rc::ptr_eq(now, &reader));
                 if current {
-                    reader.close();
-                    path.reader.take();
-                    self.fail_path(turn);
+                    path.end_reader();
+                    path.fail();
                 }
             }
         }
@@ -66,15 +65,21 @@ impl Link {
         let (in_use, place) = (self.connection.get().path, &self.paths[path]);
         let ended = |reader: &Rc<Client>| reader.has_ended();
         if place.reader.borrow().as_ref().is_some_and(ended) {
-            place.reader.take();
-            self.fail_path(path);
+            place.end_reader();
+            place.fail();
         }
         if path == in_use || place.state.get() != PathState::Ready {
             return;
         }
-        if self.turns.get() && place.reader.borrow().is_none() {
+        // While the connection is made again it may need the only place that a server has, and a
+        // drive that has ended must leave it to the one that takes its place.
+        let is_due = || {
+            let is_up = matches!(&*self.state.borrow(), State::Up(_));
+            is_up && self.turns.get() && self.connection.get().path != path
+        };
+        if is_due() && place.reader.borrow().is_none() {
             let made = self.connect_by(path, self.patience.path).await.ok().map(Rc::new);
-            if self.turns.get() && self.connection.get().path != path {
+            if is_due() {
                 *place.reader.borrow_mut() = made;
             }
         }
@@ -95,15 +100,10 @@ impl Link {
         };
         self.leave(&client, Some(path));
     }
-
-    /// A path that did not answer.
-    pub(super) fn fail_path(&self, path: usize) {
-        self.paths[path].fail();
-    }
 }
 
 /// For how long a path has been there.
-pub(super) fn note_state(core: &Core, path: &super::Path, there: bool) {
+pub(super) fn note_state(core: &Core, path: &Path, there: bool) {
     let before = path.state.replace(if there { PathState::Ready } else { PathState::Failed });
     if there && before != PathState::Ready {
         path.ready_since.set(Some(core.now()));

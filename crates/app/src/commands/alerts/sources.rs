@@ -209,13 +209,11 @@ fn touched(fs: &dyn FileSystem, is_over: impl Fn() -> bool) -> Vec<String> {
             };
             match metadata.kind {
                 FileKind::Directory if seen.insert(entry.node) => waiting.push((name, entry.node)),
-                FileKind::File => {
-                    match fs.read(entry.node, 0..metadata.size_bytes, &mut |_, _| goes_on()) {
-                        Err(wattle_fs::Error::Stopped) => return found,
-                        Err(_) => found.push(name),
-                        Ok(()) => {}
-                    }
-                }
+                FileKind::File => match fs.read(entry.node, 0..metadata.size_bytes, &mut |_, _| goes_on()) {
+                    Err(wattle_fs::Error::Stopped) => return found,
+                    Err(_) => found.push(name),
+                    Ok(()) => {}
+                },
                 _ => {}
             }
         }

@@ -88,7 +88,8 @@ fn settings_that_are_away_or_half_written_take_no_channel() {
         hub.read_settings_again().unwrap();
     }
     assert_eq!(names(&hub), ["program", "program-2"]);
-    let is_gone = |note: &&WatchNote| matches!(note, WatchNote::Note(text) if text.contains("is gone or empty"));
+    let is_gone =
+        |note: &&WatchNote| matches!(note, WatchNote::Note(text) if text.contains("is gone or empty"));
     assert_eq!(room.notes.lock().unwrap().iter().filter(is_gone).count(), 1);
     // The first lines of it are there for less than a tick.
     room.write("[[program]]\npath = \"/nowhere/a\"\n");

@@ -1,6 +1,7 @@
 //! The shape of the house: what ARCHITECTURE.md and CONTRIBUTING.md say of it is only worth
 //! something as long as it is true.
 
+mod advisories;
 mod circles;
 mod edges;
 mod names;

@@ -1,6 +1,5 @@
-//! Asks what may hang, or end in a panic.
+//! Asks what may hang.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -20,11 +19,6 @@ pub fn within<T: Send + 'static>(
     beside::start(thread, work).then(|| answer.recv_timeout(time_max).ok()).flatten()
 }
 
-/// What `ask` gives; nothing, if it panics.
-pub fn unless_it_panics<T>(ask: impl FnOnce() -> Option<T>) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(ask)).ok().flatten()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,6 +31,5 @@ mod tests {
         drop(hold);
         assert_eq!(within("test", Duration::from_secs(60), || panic!("a test")), None::<u8>);
         assert_eq!(within("test", Duration::from_secs(60), || 7), Some(7));
-        assert_eq!(unless_it_panics(|| panic!("a test")), None::<u8>);
     }
 }

@@ -98,6 +98,8 @@ fn running(kind: Kind) -> ArrayNow {
         template: disk(kind, OURS, 0),
         devices: (0..3).map(device).collect(),
         in_sync: vec![0, 1, 2],
+        in_sync_at_start: vec![0, 1, 2],
+        left_with: Vec::new(),
         empty: vec![3],
         replacing: Vec::new(),
         events_cleared: kind.bitmap.then_some(15),
@@ -425,6 +427,41 @@ fn what_makes_a_returning_member_like_a_new_one() {
     }
     let taken = ArrayNow { empty: vec![1], in_sync: vec![0, 2, 3], ..whole };
     assert_eq!(full(former(kind, 2), &taken, WantedSeat::Any), Seat::Slot(1), "its slot is somebody else's");
+}
+
+/// Member 0 had failed when member 2 left, and came back before it.
+#[test]
+fn members_that_were_away_at_once_come_back_one_after_the_other() {
+    let kind = Kind { bitmap: true, ..RAID5 };
+    let running = running(kind);
+    let mut second = former(kind, 2);
+    second.set_role(0, DeviceRole::Faulty).unwrap();
+    let recovery = |own: &Superblock, running: &ArrayNow| {
+        ask(&offer(SECTORS, vec![own.clone()]), running, WantedSeat::Any).map(|admission| admission.recovery)
+    };
+    let left = ArrayNow { left_with: vec![second.clone()], ..running.clone() };
+    assert_eq!(recovery(&second, &left), Ok(MemberRecovery::Regions), "it is as the array left it");
+    let since = ArrayNow { in_sync_at_start: vec![1, 2], ..running.clone() };
+    assert_eq!(recovery(&second, &since), Ok(MemberRecovery::Regions), "member 0 came back after the start");
+    // Something else wrote on it meanwhile.
+    let changes: [fn(&mut Superblock); 3] = [
+        |own| own.set_events(own.events() + 1),
+        |own| own.set_utime(Timestamp { secs: 5, micros: 5 }),
+        |own| own.set_role(1, DeviceRole::Faulty).map(drop).unwrap(),
+    ];
+    for change in changes {
+        let mut other = second.clone();
+        change(&mut other);
+        assert_eq!(recovery(&other, &left), Ok(MemberRecovery::Full));
+    }
+
+    // Nothing that is in sync now was there when it left, and still it is as the array left it.
+    let mut last = former(kind, 2);
+    [0, 1].into_iter().for_each(|ix| last.set_role(ix, DeviceRole::Faulty).map(drop).unwrap());
+    let alone = ArrayNow { in_sync: vec![0, 1], ..running.clone() };
+    assert_eq!(recovery(&last, &alone).map_err(|problem| problem.code), Err(Code::SplitBrain));
+    let left = ArrayNow { left_with: vec![last.clone()], ..alone };
+    assert_eq!(recovery(&last, &left), Ok(MemberRecovery::Regions));
 }
 
 #[test]

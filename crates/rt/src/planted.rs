@@ -69,6 +69,9 @@ bugs! {
     SumsOfAnyState = "sums-of-any-state",
     /// What differs from its sum is rewritten without a look at whether what it gets has that sum.
     SumsUnproven = "sums-unproven",
+    /// A member comes back by the bitmap only if it knows all members that are in sync by now: what
+    /// was away beside another one and comes back after it does not.
+    StrictWitnesses = "strict-witnesses",
     /// A core that took its event while it looked for completions sleeps all the same, with mail
     /// undelivered. Only a ring has an event: `backend::uring` has the test.
     EventSwallowed = "event-swallowed",

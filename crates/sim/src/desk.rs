@@ -26,8 +26,9 @@ pub struct Desk {
     pub wires: BTreeMap<u16, Arc<Wire>>,
     /// Slots of those whose member an operator failed.
     pub ordered: Arc<Mutex<BTreeSet<u16>>>,
-    /// Slots of those whose member the array did not know when it was started: a crash came while
-    /// it was written down that the member is back, and only an order takes it in.
+    /// Slots whose member the array neither had nor took back when it was started: a crash came
+    /// while it was written down that the member is back, or others came back after it left. Only
+    /// an order takes it in.
     pub unknown: Arc<Mutex<BTreeSet<u16>>>,
     /// Orders are not remembered: a planted bug.
     pub forgets_orders: bool,

@@ -21,7 +21,7 @@ usage: sim SEED                      replay one seed and tell what happens
   --jobs N       threads (default 1)
   --failures N   stop after N failures (default 10)
   --mutant NAME  plant a bug
-  --world NAME   play this world alone: array, losses, moves, orders, media, peers or rot
+  --world NAME   play this world alone: array, losses, moves, orders, media, peers, away or rot
   --no-watch     see only the consequences of broken promises";
 
 struct Arguments {

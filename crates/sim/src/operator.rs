@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use wattle_control::Forced;
 use wattle_control::admit::WantedSeat;
+use wattle_control::assemble::MemberRecovery;
 use wattle_control::running::RunningArray;
 use wattle_engine::job::JobEnd;
 use wattle_engine::units::MemberIx;
@@ -115,10 +116,13 @@ impl Desk {
         }
     }
 
-    /// Takes note of which members across a network the array knows at its start.
+    /// Takes note of which members across a network the array has at its start, or takes back by
+    /// itself. Of those that left it before, the ones that do not know all who are in sync now wait
+    /// for an operator: what came back after they left was not theirs to see.
     pub async fn meet(&self, core: &Core, running: &RunningModel) {
         let status = running.array.status(core).await;
         let returning = running.md.iter().flat_map(|md| md.returning());
+        let returning = returning.filter(|(_, who)| who.recovery == MemberRecovery::Regions);
         let returning: Vec<u16> = returning.map(|(_, who)| who.slot).collect();
         let is_known =
             |slot: &u16| returning.contains(slot) || status.members[usize::from(*slot)].state.writable();
@@ -126,7 +130,8 @@ impl Desk {
     }
 
     /// Waits until what lies across a network is there again, and is what it should be.
-    pub async fn reunite(&self, core: &Core, array: &ArrayHandle) {
+    pub async fn reunite(&self, core: &Core, running: &RunningModel) {
+        let array = &running.array;
         let deadline = core.now() + WHOLE_WITHIN;
         let may_be_out =
             |slot: &u16| lock(&self.ordered).contains(slot) || lock(&self.unknown).contains(slot);
@@ -139,7 +144,12 @@ impl Desk {
                 break;
             }
             if core.now() > deadline {
-                let what = format!("a member that was away is not back by itself: {status:?}");
+                let remotes = match &running.md {
+                    Some(md) => md.remotes().await,
+                    None => Vec::new(),
+                };
+                let states: Vec<_> = status.members.iter().map(|member| &member.state).collect();
+                let what = format!("a member that was away is not back by itself: {states:?}; {remotes:#?}");
                 return lock(&self.truth).accuse(what);
             }
             core.sleep(Duration::from_millis(10)).await;

@@ -19,6 +19,9 @@ use crate::watch::SharedWatch;
 
 /// So much later than it could a server may carry out what it was sent, at most.
 const LATE_MAX: Duration = Duration::from_millis(500);
+/// After so long a connection ends that nothing comes over, if the array has counted its member out.
+/// One that it has not is waited for: connections have more patience than wires are cut for.
+const ENDS_AFTER: Duration = Duration::from_millis(60);
 /// Between two looks of a task that waits.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -193,8 +196,10 @@ impl Serve for Far {
 
 impl Link for Far {
     fn look(&self, core: &Core) -> Reply<Option<LinkState>> {
-        let (line, now) = (lock(&self.line), core.now());
+        let (mut line, now) = (lock(&self.line), core.now());
         let away = self.wire.away(core).filter(|_| !line.ended);
+        let is_out = || lock(&self.wire.watch).out.contains(self.wire.slot);
+        line.ended |= away.is_some_and(|since| now - since > ENDS_AFTER) && is_out();
         let since = line.waiting.values().copied().chain(away).min().unwrap_or(now);
         let ended = line.ended.then_some(IoError::GONE);
         let state = LinkState { overdue: now - since, ended, paths: Vec::new() };

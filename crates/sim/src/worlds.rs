@@ -45,7 +45,7 @@ impl World {
 
     /// Those that seeds draw from. A world stays out as long as what it finds is not mended.
     pub const DRAWN: &'static [World] =
-        &[World::Losses, World::Moves, World::Media, World::Orders, World::Peers, World::Rot];
+        &[World::Losses, World::Moves, World::Media, World::Orders, World::Peers, World::Rot, World::Away];
 
     /// The one of this name.
     #[must_use]

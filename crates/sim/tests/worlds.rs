@@ -44,6 +44,9 @@ seeds! {
     /// Receives and sends of clients took the room in flight of operations on drives: clients that
     /// asked and did not read stopped all others.
     clients_that_do_not_read_hold_up_no_other: Peers, 113, 122, 125, 138, 141, 144, 149, 169;
+    /// Two members were away at once. The second one back did not know the first, which had failed
+    /// before it, and was taken for one that others had gone on without: it stayed away.
+    members_that_were_away_at_once_all_come_back: Away, 130, 131, 403, 416;
 }
 
 /// Of what rots in a region that was not written since a recorded scrub, alone in its block, all is

@@ -28,6 +28,7 @@
 use std::ops::Range;
 
 use wattle_engine::geometry::{Level, LevelKind};
+use wattle_engine::planted::{self, Bug};
 use wattle_format::md::defaults;
 use wattle_format::md::{
     DeviceFields, DeviceFlags, DeviceRole, Features, RawSuperblock, SUPERBLOCK_BYTES, SetError, Superblock,
@@ -114,6 +115,11 @@ pub struct ArrayNow {
     pub devices: Vec<RunningDevice>,
     /// Slots with a whole member.
     pub in_sync: Vec<u16>,
+    /// Slots that had one when the array was assembled.
+    pub in_sync_at_start: Vec<u16>,
+    /// What devices that are out now were left with: superblocks that the array wrote on them since
+    /// it was assembled, or found on them then.
+    pub left_with: Vec<Superblock>,
     /// Slots without a member, or with one that failed.
     pub empty: Vec<u16>,
     /// Slots whose member is being replaced.
@@ -309,20 +315,44 @@ fn seat_of(own: &Superblock) -> Option<Seat> {
 
 /// Whether a device that was of the array was run without those that are in sync now.
 fn went_on_alone(own: &Superblock, running: &ArrayNow) -> bool {
-    let knows = |slot: &u16| own.roles().any(|role| role == DeviceRole::Active(*slot));
+    let is_known = |slot: &u16| knows(own, *slot);
     own.events() > running.template.events()
-        || own.role().slot().is_some() && !running.in_sync.is_empty() && !running.in_sync.iter().any(knows)
+        || own.role().slot().is_some()
+            && !running.in_sync.is_empty()
+            && !running.in_sync.iter().any(is_known)
+            && !was_left_so(own, running)
 }
 
-/// As assembly decides it for a member that returns.
+/// Whether a device has all but what bits stand for. The array must be the one that it left, and not
+/// one that others made without it. It is that if the device is as this array left it; members that
+/// are in sync now may have come back since, and be unknown to it. What left before the array was
+/// assembled is judged as assembly judges it, by those that were in sync then.
 fn lacks_only_bits(own: &Superblock, running: &ArrayNow) -> bool {
-    let knows = |slot: &u16| own.roles().any(|role| role == DeviceRole::Active(*slot));
     // Bits say what was written, not what was moved when the array was given another shape.
     let shape = |of: &Superblock| (of.level(), of.layout(), of.chunk_sectors(), of.raid_disks());
     running.events_cleared.is_some_and(|cleared| own.events() >= cleared)
         && shape(own) == shape(&running.template)
         && (own.recovery_offset().is_none() || own.features().contains(Features::RECOVERY_BITMAP))
-        && running.in_sync.iter().all(knows)
+        && (was_left_so(own, running) || witnesses(running).iter().all(|slot| knows(own, *slot)))
+}
+
+fn witnesses(running: &ArrayNow) -> &[u16] {
+    if planted::is(Bug::StrictWitnesses) { &running.in_sync } else { &running.in_sync_at_start }
+}
+
+/// Whether a superblock says of a slot that its member is there.
+fn knows(own: &Superblock, slot: u16) -> bool {
+    own.roles().any(|role| role == DeviceRole::Active(slot))
+}
+
+/// Whether nothing but this array has written a device's superblock: whatever starts an array says
+/// so in the superblocks of its members.
+fn was_left_so(own: &Superblock, running: &ArrayNow) -> bool {
+    !planted::is(Bug::StrictWitnesses)
+        && running.left_with.iter().any(|was| {
+            let of = |of: &Superblock| (of.events(), of.utime(), of.dev_number(), of.device_uuid());
+            of(own) == of(was) && own.roles().eq(was.roles())
+        })
 }
 
 fn check_blocks(offer: &OfferedDevice, running: &ArrayNow) -> Result<(), Problem> {

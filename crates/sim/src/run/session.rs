@@ -133,7 +133,7 @@ impl Session {
             client.await;
         }
         if !self.desk.wires.is_empty() {
-            self.desk.reunite(&core, &array).await;
+            self.desk.reunite(&core, &running).await;
         }
         if self.rng.coin() {
             client::verify(&volume, &self.truth).await;

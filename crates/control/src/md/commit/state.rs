@@ -20,6 +20,8 @@ const RECOVERY: Features =
 pub struct MdState {
     /// Slots of the array; there are as many seats for replacements behind them.
     slots: usize,
+    /// Slots whose member was in sync when the array was assembled.
+    in_sync_at_start: Vec<u16>,
     /// The member in each seat, as of the last record.
     seats: Vec<SeatRecord>,
     /// By key.
@@ -40,6 +42,9 @@ pub struct MdState {
 pub(super) struct Known {
     /// As of the last round that it was part of.
     pub superblock: Superblock,
+    /// As of the round before that, if it was a working member then: it has this one where the last
+    /// did not reach it.
+    pub before: Option<Arc<Superblock>>,
     pub holds: Holds,
     /// Its bad-block log has entries outside of its data.
     pub bad_outside: bool,
@@ -102,7 +107,8 @@ impl MdState {
     #[must_use]
     pub fn new(assembly: &Assembly, seats: Vec<Option<Superblock>>, spares: Vec<Superblock>) -> Self {
         let slots = assembly.slots.len();
-        let known = |superblock, holds| Known { superblock, holds, bad_outside: false, number: None };
+        let known =
+            |superblock, holds| Known { superblock, before: None, holds, bad_outside: false, number: None };
         let seated = |(seat, superblock): (u16, Option<Superblock>)| {
             let superblock = as_far_as_rebuilt(superblock?, assembly.slots.get(usize::from(seat)));
             Some(known(superblock, Holds::Seat(MemberIx(seat))))
@@ -118,10 +124,12 @@ impl MdState {
             SyncState::Dirty => 0,
             SyncState::Resyncing { below_sectors } => below_sectors,
         };
-        let seats = (0..2 * slots).map(|seat| seat_as_found(assembly, seat, &devices));
+        let seats: Vec<_> = (0..2 * slots).map(|seat| seat_as_found(assembly, seat, &devices)).collect();
+        let in_sync = |slot: &u16| seats[usize::from(*slot)].state == MemberState::InSync;
         Self {
             slots,
-            seats: seats.collect(),
+            in_sync_at_start: (0..slots as u16).filter(in_sync).collect(),
+            seats,
             devices,
             roles: assembly.array.roles.clone(),
             events: assembly.array.events,
@@ -176,7 +184,7 @@ impl MdState {
     /// has it in a seat, and as a spare with the next change of members otherwise.
     pub fn admit(&mut self, superblock: Superblock, spare: bool) -> MemberKey {
         let holds = if spare { Holds::Spare } else { Holds::Nothing };
-        self.devices.push(Some(Known { superblock, holds, bad_outside: false, number: None }));
+        self.devices.push(Some(Known { superblock, before: None, holds, bad_outside: false, number: None }));
         MemberKey(self.devices.len() as u32 - 1)
     }
 
@@ -195,6 +203,19 @@ impl MdState {
     #[must_use]
     pub fn superblock(&self, key: MemberKey) -> Option<&Superblock> {
         self.known(key).map(|known| &known.superblock)
+    }
+
+    /// Slots whose member was in sync when the array was assembled.
+    #[must_use]
+    pub fn in_sync_at_start(&self) -> &[u16] {
+        &self.in_sync_at_start
+    }
+
+    /// What devices that were working members and are not any more were left with: the superblock
+    /// of the last round that each was part of, or of the one before if that did not reach it.
+    pub fn left_with(&self) -> impl Iterator<Item = &Superblock> {
+        let out = self.devices.iter().flatten().filter(|known| known.holds == Holds::Nothing);
+        out.flat_map(|known| [Some(&known.superblock), known.before.as_deref()]).flatten()
     }
 
     /// Every device that is known, with its superblock.
@@ -340,6 +361,7 @@ impl MdState {
                         round.seeds.push(SuperblockWrite { seat, key: key_of, superblock: seed });
                     }
                     let had_slot = matches!(known.superblock.role(), DeviceRole::Active(_));
+                    known.before = Some(Arc::new(known.superblock.clone()));
                     renew(&mut known.superblock);
                     let write = SuperblockWrite { seat, key: key_of, superblock: known.superblock.clone() };
                     match () {

@@ -301,6 +301,8 @@ impl RunningArray {
             template: template.clone(),
             devices: devices.collect(),
             in_sync: slots_where(&|slot| state_in(slot) == Some(MemberState::InSync)),
+            in_sync_at_start: state.in_sync_at_start().to_vec(),
+            left_with: state.left_with().cloned().collect(),
             empty: slots_where(&|slot| !state_in(slot).is_some_and(MemberState::writable)),
             replacing: slots_where(&|slot| state_in(slots + slot).is_some_and(MemberState::writable)),
             events_cleared: books.bitmap().map(|bitmap| bitmap.bits().events_cleared),

@@ -141,6 +141,13 @@ fn wrong(study: &Study) -> (Vec<String>, bool) {
         let load = Load { ramp, runtime: Some(measured.window * 2), ..study.load.clone() };
         let again = study.setup.measure(study.configs(), &load).unwrap();
         let changed = again.per_second() / measured.per_second() - 1.0;
+        if std::env::var_os("TELL").is_some() {
+            for it in [measured, &again] {
+                eprintln!("window {:?} reads {} writes {} per second {} ramp {:?}", it.window, it.reads.count(), it.writes.count(), it.per_second(), it.ramped);
+                for m in it.uses() { eprint!("{:.3} ", m.busy); }
+                eprintln!();
+            }
+        }
         if changed.abs() > 0.02 {
             wrong.push(format!("twice the time: {:+.1} %", changed * 100.0));
         }

@@ -79,11 +79,15 @@ impl RotOracle {
         self.plan.slots().map(|slot| self.plan.data(slot, 0, sectors, false)).collect()
     }
 
-    /// A quiet moment.
+    /// A quiet moment. What has not rotted is what it should be: a crash may have left more than
+    /// one content possible, and this is the one that it left.
     pub fn look(&mut self) {
         self.before = self.contents();
-        if self.rotted.is_empty() {
-            self.pristine = self.before.clone();
+        let was = std::mem::replace(&mut self.pristine, self.before.clone());
+        for rotted in &self.rotted {
+            let here = rotted.at as usize * 512..(rotted.at + rotted.len) as usize * 512;
+            let slot = rotted.slot.index();
+            self.pristine[slot][here.clone()].copy_from_slice(&was[slot][here]);
         }
     }
 

@@ -29,6 +29,8 @@ pub struct Settled {
     pub requests: u64,
     /// Least time counted.
     pub at_least: Duration,
+    /// Fewest requests counted.
+    pub requests_at_least: u64,
     /// The error of the mean rate may be so large a part of it.
     pub error: f64,
     /// The halves may differ by so much, and caches may have filled or emptied by so much of what
@@ -48,6 +50,7 @@ impl Default for Settled {
             batch: Duration::from_millis(1),
             requests: 250,
             at_least: Duration::ZERO,
+            requests_at_least: 0,
             error: 0.004,
             within: 0.015,
             at_most: Duration::from_secs(3600),
@@ -208,11 +211,13 @@ impl Settled {
         let time = (last.at - first.at).as_secs_f64();
         let in_flight = (last.tally.took - first.tally.took).as_secs_f64() / time;
         let little = (in_flight / depth as f64 - 1.0).abs();
-        let even = apart <= slack * self.within && error <= slack * self.error && little <= self.within;
+        let even = apart <= self.within && error <= slack * self.error && little <= self.within;
         if differs || fills || job == Verdict::Phase {
             return Verdict::Phase;
         }
-        match even && job == Verdict::Settled && last.at - first.at >= self.at_least {
+        let is_long = last.at - first.at >= self.at_least
+            && last.tally.answered - first.tally.answered >= self.requests_at_least;
+        match even && job == Verdict::Settled && is_long {
             true => Verdict::Settled,
             false => Verdict::Chance,
         }

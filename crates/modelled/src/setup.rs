@@ -254,6 +254,10 @@ pub struct ModelledSite {
 /// one drive more or less, then hardly matter.
 const PAUSES: u32 = 200;
 
+/// Turns of the layout that requests in sequence are counted for at least while a member is missing:
+/// what that member has of a stripe decides what the stripe costs, and returns once a turn.
+const TURNS: u64 = 24;
+
 fn pause(drive: &DriveConfig) -> Duration {
     match drive.model.as_ref().map(|model| &model.media) {
         Some(Media::Flash(flash)) if flash.collection_share_ppm > 0 => flash.collection_pause,
@@ -285,11 +289,20 @@ impl ModelledSite {
         there.map(|(_, drive)| drive.clone()).collect()
     }
 
-    /// The load, counted for so long that pauses of these drives even out.
+    /// The load, counted for so long that pauses of these drives even out, and stripes that cost
+    /// more because of what they have on a missing member.
     pub(crate) fn settling(&self, load: &Load) -> Load {
         let (mut load, writes) = (load.clone(), load.read_part() < 1.0);
-        if let (Ramp::UntilSettled(settled), true) = (&mut load.ramp, writes) {
-            settled.at_least = settled.at_least.max(self.pause * PAUSES);
+        if let Ramp::UntilSettled(settled) = &mut load.ramp {
+            if writes {
+                settled.at_least = settled.at_least.max(self.pause * PAUSES);
+            }
+            if !load.rw.random() && !self.lost.is_empty() && self.geometry.kind() == LevelKind::Parity {
+                let stripe_bytes = self.geometry.stripe_data_sectors().0 * SECTOR_BYTES;
+                let turn_bytes = stripe_bytes * u64::from(self.setup.members);
+                let turns = (TURNS * turn_bytes).div_ceil(load.bs_bytes);
+                settled.requests_at_least = turns.min(settled.requests_at_most / 2);
+            }
         }
         load
     }

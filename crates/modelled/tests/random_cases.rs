@@ -141,13 +141,6 @@ fn wrong(study: &Study) -> (Vec<String>, bool) {
         let load = Load { ramp, runtime: Some(measured.window * 2), ..study.load.clone() };
         let again = study.setup.measure(study.configs(), &load).unwrap();
         let changed = again.per_second() / measured.per_second() - 1.0;
-        if std::env::var_os("TELL").is_some() {
-            for it in [measured, &again] {
-                eprintln!("window {:?} reads {} writes {} per second {} ramp {:?}", it.window, it.reads.count(), it.writes.count(), it.per_second(), it.ramped);
-                for m in it.uses() { eprint!("{:.3} ", m.busy); }
-                eprintln!();
-            }
-        }
         if changed.abs() > 0.02 {
             wrong.push(format!("twice the time: {:+.1} %", changed * 100.0));
         }
@@ -228,11 +221,12 @@ fn some_random_cases_keep_their_word() {
     check(0..FEW);
 }
 
-/// Small writes in sequence to copies, parity that a disk skips, a drive that collects later, and a
-/// mix of a few large requests, each beyond the limit that it had.
+/// Small writes in sequence to copies, parity that a disk skips, a drive that collects later, a mix
+/// of a few large requests, and large writes to copies side by side, each beyond the limit that it
+/// had; and stripes that cost more where a member is missing, counted for too few turns.
 #[test]
 fn cases_that_were_wrong_keep_their_word() {
-    for seed in [321, 1066, 1106, 1508] {
+    for seed in [321, 1066, 1106, 1216, 1508, 1795] {
         check(seed..seed + 1);
     }
 }

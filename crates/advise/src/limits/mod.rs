@@ -199,6 +199,16 @@ impl UniformArray {
         }
     }
 
+    /// Writes that all copies of a request take, at least: copies that lie side by side are so for
+    /// several chunks, and what a member has of them is one write.
+    fn copied_pieces(&self, bytes: u64, copies: u32) -> f64 {
+        let all = f64::from(copies) * self.pieces(bytes);
+        match self.scheme {
+            Scheme::Mirrored { far: false, .. } => all.min(self.n()),
+            _ => all,
+        }
+    }
+
     fn stripe_bytes(&self) -> u64 {
         self.chunk_bytes.max(1) * u64::from(self.data())
     }
@@ -273,11 +283,12 @@ pub fn random_work(array: &UniformArray, asked: &Demand) -> MemberWork {
             (stripe::work(array, asked.bytes, true), stripe::work(array, asked.bytes, false))
         }
         scheme => {
-            let copies = if let Scheme::Mirrored { copies, .. } = scheme { f64::from(copies) } else { 1.0 };
+            let copies = if let Scheme::Mirrored { copies, .. } = scheme { copies } else { 1 };
             let pieces = array.pieces(asked.bytes);
             let read = MemberWork { reads: pieces, read_bytes: bytes, ..MemberWork::default() };
+            let writes = array.copied_pieces(asked.bytes, copies);
             let write =
-                MemberWork { writes: copies * pieces, write_bytes: copies * bytes, ..MemberWork::default() };
+                MemberWork { writes, write_bytes: f64::from(copies) * bytes, ..MemberWork::default() };
             (read, write)
         }
     };
@@ -345,17 +356,21 @@ pub fn random_reads(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Lim
 /// reconstruct-write, N/((N-p-1)/R + (1+p)/W); copies N x W/k.
 #[must_use]
 pub fn random_writes(array: &UniformArray, drive: &DriveRates, bytes: u64) -> Limit {
-    let pieces = array.pieces(bytes);
-    let rate = drive.writes_of(bytes as f64 / pieces) / pieces;
     let n = array.n();
+    let rate = |copies: u32| {
+        let writes = array.copied_pieces(bytes, copies);
+        drive.writes_of(f64::from(copies) * bytes as f64 / writes) * f64::from(copies) / writes
+    };
     match array.scheme {
         Scheme::Parity { .. } => stripe::random_writes(array, drive, bytes),
         Scheme::Mirrored { copies, .. } => {
+            let rate = rate(copies);
             let per_second = n * rate / f64::from(copies);
             let formula = format!("N x W / k = {} x {} / {copies}", number(n), number(rate));
             Limit::drives(per_second, reckoned(formula, per_second))
         }
         Scheme::Striped => {
+            let rate = rate(1);
             let formula = format!("N x W = {} x {}", number(n), number(rate));
             Limit::drives(n * rate, reckoned(formula, n * rate))
         }

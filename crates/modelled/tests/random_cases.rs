@@ -135,8 +135,11 @@ fn wrong(study: &Study) -> (Vec<String>, bool) {
             wrong.push(format!("Little's law: {little:.3} of what is in flight"));
         }
     }
-    // Counted for twice as long, from the same moment on.
-    if steady && study.load.seed.is_multiple_of(DOUBLED) {
+    // Counted for twice as long, from the same moment on. A mix in sequence is left out: as in fio,
+    // its reads and its writes each go through the array from its start, how far they are apart is a
+    // random walk, and so is what they find of each other in caches.
+    let walks = study.load.rw == Rw::ReadWrite;
+    if steady && !walks && study.load.seed.is_multiple_of(DOUBLED) {
         let ramp = Ramp::For(measured.ramped.took);
         let load = Load { ramp, runtime: Some(measured.window * 2), ..study.load.clone() };
         let again = study.setup.measure(study.configs(), &load).unwrap();
@@ -226,7 +229,7 @@ fn some_random_cases_keep_their_word() {
 /// had; and stripes that cost more where a member is missing, counted for too few turns.
 #[test]
 fn cases_that_were_wrong_keep_their_word() {
-    for seed in [321, 1066, 1106, 1216, 1508, 1795] {
+    for seed in [321, 1066, 1106, 1216, 1508, 1795, 1811] {
         check(seed..seed + 1);
     }
 }

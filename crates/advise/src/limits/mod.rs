@@ -266,7 +266,10 @@ pub fn of(array: &UniformArray, drive: &DriveRates, asked: &Demand) -> Limit {
         true => random_writes(array, drive, asked.bytes),
         false => writes_in_sequence(array, drive, asked.bytes, asked.depth),
     };
-    let drives = mixed(&reads, &writes, asked.read_part);
+    let drives = match !asked.random && drive.rotational && asked.read_part > 0.0 && asked.read_part < 1.0 {
+        true => reads_follow_writes(&writes, asked.read_part),
+        false => mixed(&reads, &writes, asked.read_part),
+    };
     let depth = at_depth(array, drive, asked);
     // Reading ahead hides how long a read in sequence takes, and so does a disk that reads on by
     // itself.
@@ -466,6 +469,20 @@ pub fn mixed(reads: &Limit, writes: &Limit, read_part: f64) -> Limit {
     );
     let with =
         format!("{}; reads {}; writes {}", reckoned(formula, per_second), reads.formula, writes.formula);
+    Limit::drives(per_second, with)
+}
+
+/// Reads and writes in sequence on disks, each from the start: reads that come by just after writes
+/// find what they want in the disks' caches, and only writes pass under the heads.
+fn reads_follow_writes(writes: &Limit, read_part: f64) -> Limit {
+    let (written, per_second) = (1.0 - read_part, writes.per_second / (1.0 - read_part));
+    let formula =
+        format!("writes / {} = {} / {}", number(written), number(writes.per_second), number(written));
+    let with = format!(
+        "{}: reads may find what was just written in the disks' caches; writes {}",
+        reckoned(formula, per_second),
+        writes.formula
+    );
     Limit::drives(per_second, with)
 }
 

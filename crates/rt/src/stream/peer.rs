@@ -407,7 +407,7 @@ unsafe fn sender_in(message: &libc::msghdr) -> Option<libc::pid_t> {
         let (level, kind, len) = ((*header).cmsg_level, (*header).cmsg_type, (*header).cmsg_len);
         let wanted = libc::CMSG_LEN(size_of::<libc::ucred>() as libc::c_uint) as usize;
         let is_ours = level == libc::SOL_SOCKET && kind == libc::SCM_CREDENTIALS;
-        if !is_ours || (len as usize) < wanted || (message.msg_controllen as usize) < wanted {
+        if !is_ours || len < wanted as _ || message.msg_controllen < wanted as _ {
             return None;
         }
         libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned().pid

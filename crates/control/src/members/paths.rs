@@ -180,8 +180,8 @@ impl Paths {
     }
 
     /// Asks one path after the other until one answers as it should. One that has not answered for
-    /// as long as `patience` is passed over while another one is there; `ready` is waited for before
-    /// each request, and `late` called for each that is passed over.
+    /// as long as `patience` is passed over while another one is there; `ready` is waited for
+    /// before each request, and `late` called for each that is passed over.
     async fn ask<T: 'static>(
         self: &Arc<Self>,
         core: &Core,

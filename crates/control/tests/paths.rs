@@ -4,7 +4,7 @@
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -63,6 +63,14 @@ fn two_block_devices_that_tell_one_number_are_one_drive() {
     }
     let access = MemberAccess::local().with_sys(sys.clone());
     let name = format!("{}|{}", one.0, two.0);
+    // Two blank drives with one number would be alike, too.
+    for other in [&two, &third] {
+        let error = access.look(&format!("{}|{}", one.0, other.0)).unwrap_err();
+        assert!(matches!(error, MemberError::PathsUnknown { .. }), "{error}");
+    }
+    let content = fs::File::options().write(true).open(&file).unwrap();
+    content.write_all_at(b"a superblock", 4096).unwrap();
+    content.sync_all().unwrap();
     let member = access.look(&name).unwrap();
     assert_eq!(member.device.size_bytes(), 8 << 20);
 
@@ -74,6 +82,16 @@ fn two_block_devices_that_tell_one_number_are_one_drive() {
     let error = access.look(&two.0).unwrap().claim(Claim::Write).unwrap_err();
     assert!(error.to_string().contains("in use"), "both ways are held: {error}");
     drop(drive);
+
+    // A path that leads elsewhere since it was looked at.
+    let member = access.look(&name).unwrap();
+    assert!(Command::new("losetup").args(["-d", &two.0]).status().unwrap().success());
+    let moved = Command::new("losetup").arg(&two.0).arg(&other).status().unwrap();
+    assert!(moved.success());
+    let error = member.claim(Claim::Write).unwrap_err();
+    assert!(matches!(error, MemberError::PathsDiffer { .. }), "{error}");
+    assert!(Command::new("losetup").args(["-d", &two.0]).status().unwrap().success());
+    assert!(Command::new("losetup").arg(&two.0).arg(&file).status().unwrap().success());
 
     // Given as two members they are refused, and so is one beside both.
     let error = access.look_all(&[one.0.clone(), name.clone()]).unwrap_err();

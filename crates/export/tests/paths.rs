@@ -149,8 +149,12 @@ impl Scripted {
     }
 
     async fn answer(&self, stream: &Stream, request: &NbdRequest) -> Option<()> {
+        self.answer_with(stream, request, 0).await
+    }
+
+    async fn answer_with(&self, stream: &Stream, request: &NbdRequest, errno: u32) -> Option<()> {
         let mut reply = proto::SIMPLE_REPLY_MAGIC.to_be_bytes().to_vec();
-        reply.extend([0; 4]);
+        reply.extend(errno.to_be_bytes());
         reply.extend(request.cookie.to_be_bytes());
         self.core.send(stream, vec![Buf::copy_of(&reply)]).await.ok().map(drop)
     }
@@ -295,6 +299,108 @@ fn what_a_failed_attempt_was_sent_stays_in_doubt() {
             }
         }
         assert!(core.now() - since >= ANSWER, "the first attempt may still be carried out");
+    });
+}
+
+/// What was not flushed is written again by a new connection. A drive that is given up meanwhile
+/// leaves nothing of that for later: the drive that takes its place may have newer bytes there.
+#[test]
+fn what_is_written_again_ends_with_the_drive() {
+    run(async |core| {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("nbd");
+        let server = Scripted::start(&core, Listener::unix(&socket).unwrap(), 7);
+        let drive = connect(&core, &[uri(&socket)], "nbd", PATIENCE).await.unwrap();
+        let link = drive.link().unwrap();
+        server.answers.set(true);
+        write(&core, &drive, 0, &[1; 512]).await.unwrap();
+        write(&core, &drive, MIB, &[1; 512]).await.unwrap();
+        server.answers.set(false);
+        server.hang_up();
+        core.sleep(Duration::from_millis(50)).await;
+        link.look(&core).await.unwrap();
+        let (stream, request, _) = server.write(2).await;
+        assert_eq!(request.offset_bytes, 0, "the first one, again");
+        link.give_up(&core).await;
+        for _ in 0..10 {
+            let early = link.reopen(&core).await.map(drop);
+            assert_eq!(early, Err(ReopenError::Unsettled), "it may still be carried out");
+            core.sleep(Duration::from_millis(20)).await;
+        }
+        server.answer(&stream, &request).await.unwrap();
+        let since = core.now();
+        while let Err(error) = link.reopen(&core).await {
+            assert_eq!(error, ReopenError::Unsettled);
+            assert!(core.now() - since < PATIENCE.answer / 2, "it was answered");
+            core.sleep(Duration::from_millis(20)).await;
+        }
+        core.sleep(Duration::from_millis(200)).await;
+        assert_eq!(server.writes.borrow().len(), 3, "the second one is not sent any more");
+    });
+}
+
+/// A server that ends says so of what is written again as of any other request: the next one there
+/// takes it.
+#[test]
+fn a_server_that_ends_while_it_is_written_again_is_no_drive_that_fails() {
+    const ESHUTDOWN: u32 = 108;
+    run(async |core| {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("nbd");
+        let server = Scripted::start(&core, Listener::unix(&socket).unwrap(), 7);
+        let drive = connect(&core, &[uri(&socket)], "nbd", PATIENCE).await.unwrap();
+        server.answers.set(true);
+        write(&core, &drive, 0, &[1; 512]).await.unwrap();
+        server.answers.set(false);
+        server.hang_up();
+        core.sleep(Duration::from_millis(50)).await;
+        drive.link().unwrap().look(&core).await.unwrap();
+        let (stream, request, _) = server.write(1).await;
+        server.answer_with(&stream, &request, ESHUTDOWN).await.unwrap();
+        let (stream, request, _) = server.write(2).await;
+        server.answer(&stream, &request).await.unwrap();
+        read(&core, &drive).await.unwrap();
+    });
+}
+
+/// That nothing listens any more where a server is that still has a connection says nothing: it
+/// may carry out what came over another one.
+#[test]
+fn a_server_that_does_not_listen_any_more_may_live() {
+    run(async |core| {
+        let tcp = || {
+            let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let address = NbdAddress::Tcp { host: "127.0.0.1".to_owned(), port };
+            (Listener::tcp("127.0.0.1", port).unwrap(), Uri { address, export: String::new() })
+        };
+        let ((first, a_uri), (second, b_uri)) = (tcp(), tcp());
+        let [a, b] = [first, second].map(|listener| Scripted::start(&core, listener, 7));
+        b.answers.set(true);
+        let patience = Patience { path: Duration::from_millis(500), ..PATIENCE };
+        let drive = connect(&core, &[a_uri, b_uri], "nbd", patience).await.unwrap();
+        let begin = |byte: u8| {
+            let (task, drive) = (core.clone(), drive.clone());
+            core.spawn(async move { write(&task, &drive, MIB, &[byte; 512]).await })
+        };
+        let first = begin(1);
+        a.write(0).await.0.shutdown();
+        first.await.unwrap();
+        assert_eq!(b.write(0).await.2, [1; 512], "by the other path");
+        let link = drive.link().unwrap();
+        link.take_turns(&core, true).await;
+        while link.look(&core).await.unwrap().paths[0].state != PathState::InUse {
+            core.sleep(Duration::from_millis(20)).await;
+        }
+        a.closing.notify_all();
+        core.sleep(Duration::from_millis(20)).await;
+        b.hang_up();
+        link.look(&core).await.unwrap();
+        // By the second path again, after an attempt by the first one.
+        assert_eq!(b.write(1).await.2, [1; 512], "it was not flushed");
+        let newer = begin(2);
+        let early = race(b.write(2), core.sleep(Duration::from_secs(1))).await;
+        assert!(matches!(early, Either::Second(())), "the first server may still write");
+        drop(newer);
     });
 }
 

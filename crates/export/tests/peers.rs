@@ -4,16 +4,19 @@
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 #![allow(clippy::disallowed_methods, reason = "real processes take real time")]
 
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use wattle_export::NbdAddress;
 use wattle_export::nbd::Uri;
+use wattle_export::nbd::handshake::{ExportFacts, Handshake, HandshakeStep};
+use wattle_export::nbd::protocol as proto;
 use wattle_export::nbd::remote::{Patience, connect};
-use wattle_rt::{Buf, Core, Device, Durability, IoError, PeerRole, RuntimeConfig, Stream};
+use wattle_rt::{Buf, Core, Device, Durability, IoError, PeerRole, ReopenError, RuntimeConfig, Stream};
 
 /// Long enough for a process to start on a busy machine; and how long a write waits for one that
 /// nothing is known of.
@@ -178,6 +181,110 @@ fn a_relay_that_is_gone_says_nothing_of_the_server_behind_it() {
         core.now() - killed
     });
     assert!(waited.unwrap() >= PATIENCE.answer);
+}
+
+/// Where the process of [`a_server_process`] is reached, and what it connects to.
+const SERVES: &str = "WATTLE_TEST_SERVES";
+const BEHIND: &str = "WATTLE_TEST_BEHIND";
+
+/// No test by itself: the server of the one below, which runs this file again. It keeps what it is
+/// sent until the first write comes, connects to something else then, and never answers the write.
+#[test]
+fn a_server_process() {
+    let (Some(socket), Some(behind)) = (std::env::var_os(SERVES), std::env::var_os(BEHIND)) else { return };
+    let listener = UnixListener::bind(socket).unwrap();
+    let (facts, mut connected) = (
+        [ExportFacts {
+            name: String::new(),
+            description: String::new(),
+            size_bytes: 8 << 20,
+            read_only: false,
+            io_min_bytes: 512,
+        }],
+        None,
+    );
+    for stream in listener.incoming() {
+        // One after the other, as far as the tests need more than one.
+        let mut stream = stream.unwrap();
+        let (mut handshake, mut received) = (Handshake::new(&facts, Some(0)), Vec::new());
+        let mut out = proto::greeting().to_vec();
+        let receive = |stream: &mut UnixStream, received: &mut Vec<u8>| {
+            let mut buf = [0; 4096];
+            let count = stream.read(&mut buf).unwrap_or(0);
+            received.extend_from_slice(&buf[..count]);
+            count > 0
+        };
+        let served = loop {
+            let (used, step) = handshake.advance(&received, &mut out);
+            received.drain(..used);
+            stream.write_all(&out).unwrap();
+            out.clear();
+            match step {
+                HandshakeStep::More if receive(&mut stream, &mut received) => {}
+                HandshakeStep::Reply => {}
+                HandshakeStep::Transmit(_) => break true,
+                HandshakeStep::More | HandshakeStep::Close => break false,
+            }
+        };
+        while served && receive(&mut stream, &mut received) {
+            connected.get_or_insert_with(|| UnixStream::connect(&behind).unwrap());
+        }
+    }
+}
+
+/// What a server does shows only with time: one that kept what it was sent may hand it on later.
+#[test]
+fn a_server_that_hands_on_only_later_says_nothing_by_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let (socket, behind) = (directory.path().join("nbd"), directory.path().join("behind"));
+    let _behind = UnixListener::bind(&behind).unwrap();
+    let start = || {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_server_process", "--nocapture", "--test-threads=1"])
+            .envs([(SERVES, &socket), (BEHIND, &behind)])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        // A process that is younger than a connection is not known by its id.
+        while !socket.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        child.unwrap()
+    };
+    let mut server = start();
+    let (stream, peer) = Stream::connect_unix_to_peer(&socket, Duration::from_secs(20)).unwrap();
+    assert_eq!(peer.expect("it was there first").role(), PeerRole::Keeps, "at first");
+    drop(stream);
+    let uri = Uri { address: NbdAddress::Unix(socket.clone()), export: String::new() };
+    let config = RuntimeConfig { cores: 1, ..RuntimeConfig::default() };
+    let sent = wattle_rt::run(config, async |core: Core| {
+        let drive = connect(&core, &[uri], "nbd", PATIENCE).await.unwrap();
+        let link = drive.link().unwrap();
+        let (task, there) = (core.clone(), drive.clone());
+        drop(core.spawn(async move { write(&task, &there, 1).await }));
+        // What it does is looked at every other second.
+        core.sleep(Duration::from_secs(3)).await;
+        server.kill().unwrap();
+        server.wait().unwrap();
+        let killed = core.now();
+        std::fs::remove_file(&socket).unwrap();
+        core.sleep(Duration::from_millis(300)).await;
+        server = start();
+        link.give_up(&core).await;
+        loop {
+            match link.reopen(&core).await {
+                Ok(_) => return core.now() - killed,
+                Err(error) => assert_eq!(error, ReopenError::Unsettled),
+            }
+            core.sleep(Duration::from_millis(50)).await;
+        }
+    });
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let sent = sent.unwrap();
+    assert!(sent + Duration::from_secs(1) >= PATIENCE.answer, "after {sent:?}");
 }
 
 #[test]

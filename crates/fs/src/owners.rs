@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::error::Error;
-use crate::source::FileRun;
 use crate::{FileKind, FileSystem, FsNode};
 
 /// Files that are told.
@@ -83,19 +82,17 @@ fn look(
     files: &mut Vec<FileAtPlace>,
 ) -> Result<(), Error> {
     let first = files.len();
-    fs.runs(file, &mut |FileRun { file_offset, disk_offset, len }| {
-        let end = disk_offset.saturating_add(len);
+    fs.runs(file, &mut |run| {
         for (number, place) in places.iter().enumerate() {
-            let (from, to) = (place.start.max(disk_offset), place.end.min(end));
-            if from >= to || files.len() >= FILES_MAX {
-                continue;
-            }
-            let bytes = file_offset + (from - disk_offset)..file_offset + (to - disk_offset);
-            match files[first..].iter_mut().find(|other| other.place == number) {
-                Some(other) if other.bytes.end == bytes.start => other.bytes.end = bytes.end,
-                // Copies on one device: the same part of the file.
-                Some(other) if other.bytes == bytes => {}
-                _ => files.push(FileAtPlace { path: path.to_vec(), bytes, place: number }),
+            let Some(bytes) = run.made_of(place).filter(|_| files.len() < FILES_MAX) else { continue };
+            // What follows, or what is told already: by another copy on the same device, or by
+            // another piece of a compressed extent.
+            let goes_on = |other: &&mut FileAtPlace| {
+                other.place == number && other.bytes.start <= bytes.start && bytes.start <= other.bytes.end
+            };
+            match files[first..].iter_mut().rev().find(goes_on) {
+                Some(other) => other.bytes.end = other.bytes.end.max(bytes.end),
+                None => files.push(FileAtPlace { path: path.to_vec(), bytes, place: number }),
             }
         }
         Ok(())

@@ -77,18 +77,36 @@ pub struct FileRun {
     pub disk_offset: u64,
     /// How much.
     pub len: u64,
+    /// Of data that is compressed: how many bytes of the file are made of it, all of them of all
+    /// that lies here. `None` if the data lies there as it is.
+    pub unpacked_len: Option<u64>,
 }
 
 impl FileRun {
-    /// The part of it that lies in a range of the file.
+    /// Data that lies there as it is.
+    pub fn plain(file_offset: u64, disk_offset: u64, len: u64) -> Self {
+        Self { file_offset, disk_offset, len, unpacked_len: None }
+    }
+
+    /// Which bytes of the file depend on what lies in a range of the volume.
+    pub fn made_of(&self, place: &Range<u64>) -> Option<Range<u64>> {
+        let (from, to) =
+            (place.start.max(self.disk_offset), place.end.min(self.disk_offset.saturating_add(self.len)));
+        (from < to).then(|| match self.unpacked_len {
+            Some(len) => self.file_offset..self.file_offset.saturating_add(len),
+            None => {
+                let at = |place: u64| self.file_offset.saturating_add(place - self.disk_offset);
+                at(from)..at(to)
+            }
+        })
+    }
+
+    /// The part of it that lies in a range of the file; of plain data.
     pub fn within(self, range: &Range<u64>) -> Option<Self> {
         let start = self.file_offset.max(range.start);
         let end = self.file_offset.saturating_add(self.len).min(range.end);
-        (start < end).then(|| Self {
-            file_offset: start,
-            disk_offset: self.disk_offset.saturating_add(start - self.file_offset),
-            len: end - start,
-        })
+        let disk_offset = self.disk_offset.saturating_add(start.saturating_sub(self.file_offset));
+        (start < end).then(|| Self::plain(start, disk_offset, end - start))
     }
 }
 

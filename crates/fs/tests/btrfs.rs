@@ -110,6 +110,52 @@ fn what_the_kernel_wrote_comes_out() {
     }
 }
 
+/// What lies on a place of a compressed extent is needed for all of the file that is made of the
+/// extent, and for no more: as reading shows once the place is damaged.
+#[test]
+fn files_on_places_that_are_compressed() {
+    let (dir, text) = (tempfile::tempdir().unwrap(), fs::read(tree().path().join("text")).unwrap());
+    for compress in ["zstd", "lzo", "zlib"] {
+        let Some(path) = empty(&dir, "image", &["-d", "single"]) else { return };
+        let written = mounted(&path, &format!("loop,compress-force={compress}"), |at| {
+            fs::write(at.join("text"), &text).unwrap();
+        });
+        if written.is_none() {
+            return;
+        }
+        let (mut runs, fs) = (Vec::new(), open(&path));
+        let file = wattle_fs::resolve(&*fs, b"/text").unwrap();
+        fs.runs(file, &mut |run| {
+            runs.push(run);
+            Ok(())
+        })
+        .unwrap();
+        assert!(runs.len() > 3 && runs.iter().all(|run| run.unpacked_len > Some(run.len)), "{runs:?}");
+        let told = |place: std::ops::Range<u64>| {
+            let found = wattle_fs::files_at(&*fs, &[place], 1000);
+            assert!(found.complete);
+            found.files.into_iter().map(|file| (file.path, file.bytes)).collect::<Vec<_>>()
+        };
+        let (end, name) = (text.len() as u64, b"/text".to_vec());
+        assert_eq!(told(0..400 << 20), [(name.clone(), 0..end)], "{compress}");
+        let image = File::options().read(true).write(true).open(&path).unwrap();
+        for run in [runs[0], runs[2], runs[runs.len() - 1]] {
+            let place = run.disk_offset + run.len - 4096;
+            let made = run.file_offset..run.file_offset + run.unpacked_len.unwrap();
+            assert_eq!(told(place + 7..place + 8), [(name.clone(), made.clone())], "{compress}: {run:?}");
+            let mut kept = [0; 4096];
+            image.read_exact_at(&mut kept, place).unwrap();
+            image.write_all_at(&[0xa5; 4096], place).unwrap();
+            let damaged = open(&path);
+            let reads = |at: u64| damaged.read(file, at..at + 1, &mut |_, _| Ok(())).is_ok();
+            assert!(!reads(made.start) && !reads(made.end - 1), "{compress}: {run:?}");
+            assert!(made.start == 0 || reads(made.start - 1), "{compress}: {run:?}");
+            assert!(made.end == end || reads(made.end), "{compress}: {run:?}");
+            image.write_all_at(&kept, place).unwrap();
+        }
+    }
+}
+
 /// Subvolumes are directories; a snapshot has an empty one where another subvolume was; the default
 /// one is what is shown.
 #[test]

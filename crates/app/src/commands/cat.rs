@@ -14,7 +14,7 @@ use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::{Buf, BufMut, Core, CoreIx, IoError, Stream, path_of_text};
 
 use crate::cli::CatArgs;
-use crate::commands::loss::{FileLoss, LossFile, MemberLoss, RescueLoss};
+use crate::commands::loss::{FileLoss, LossFile, MemberLoss, RescueLoss, both};
 use crate::output::{self, Screen, text::printable};
 use crate::volumes::{self, Meant};
 
@@ -58,13 +58,11 @@ pub fn run(access: &MemberAccess, args: &CatArgs, screen: Screen) -> Result<(), 
             if whole == 0 {
                 loss = loss.done_because("what reads the output closed it, and had what it wanted");
             }
-            if let Some(report_to) = report_to {
-                report_to.write(&loss, screen.units)?;
-            }
+            let reported = report_to.map_or(Ok(()), |report_to| report_to.write(&loss, screen.units));
             if result.is_err() {
                 output::note(&printable(&format!("in all: {}", loss.summary(screen.units))));
             }
-            result
+            both(result, reported)
         },
     )
 }

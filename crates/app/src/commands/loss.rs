@@ -316,6 +316,20 @@ impl LossFile {
     }
 }
 
+/// How a command ends whose report, or whose output, could not be written either: what became of
+/// the data decides, and both are told.
+///
+/// # Errors
+/// One of them, with the other one in its words.
+pub fn both(work: Result<(), Problem>, report: Result<(), Problem>) -> Result<(), Problem> {
+    match (work, report) {
+        (Err(work), Err(report)) => {
+            Err(Problem { what: format!("{}; and the report: {}", work.what, report.what), ..work })
+        }
+        (work, report) => work.and(report),
+    }
+}
+
 /// Refuses to write over a file that is read, or written otherwise.
 ///
 /// # Errors

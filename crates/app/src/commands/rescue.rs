@@ -10,7 +10,7 @@ use wattle_server::ids::random_uuid;
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::RescueArgs;
-use crate::commands::loss::{ArrayLoss, LossFile, MemberLoss, RescueLoss};
+use crate::commands::loss::{ArrayLoss, LossFile, MemberLoss, RescueLoss, both};
 use crate::environment::now;
 use crate::output::text::{printable, table};
 use crate::output::{self, Screen};
@@ -76,15 +76,12 @@ pub fn run(access: &MemberAccess, args: &RescueArgs, screen: Screen) -> Result<(
         if findings.certain || args.pick.is_some() { Ok(()) } else { Err(not_told(&findings)) }
     });
     let loss = loss(&findings, &members, written, &result);
-    if let Some(report_to) = report_to {
-        report_to.write(&loss, screen.units)?;
-    }
+    let reported = report_to.map_or(Ok(()), |report_to| report_to.write(&loss, screen.units));
     let report = report(args, &findings, &members, written, loss);
     match args.json.json {
-        true => output::print_json(&report)?,
-        false => output::print(&render(&report, screen))?,
+        true => both(both(result, reported), output::print_json(&report)),
+        false => both(both(result, reported), output::print(&render(&report, screen))),
     }
-    result
 }
 
 /// What is not known of the array, and what of its members is missing.

@@ -602,6 +602,14 @@ fn a_report_says_where_cat_ended() {
     assert_eq!((&file["cut_off"], &report["totals"]["cut_off_bytes"]), (&cut_off, &(all - written).into()));
     assert_eq!((&report["exit"]["status"], &report["exit"]["code"]), (&1.into(), &"WTL-0104".into()));
     assert_eq!(report["members"][0]["unread_bytes"], 4096);
+    // A report that cannot be written, as on a full disk, hides nothing of that.
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$@\"";
+    let mut limited = std::process::Command::new("bash");
+    limited.args(["-c", script, "bash", env!("CARGO_BIN_EXE_wattle"), "cat", &members[0], &members[1]]);
+    limited.args(["--report", &room.name("unwritten")]).env("NO_COLOR", "1");
+    let words = ["reading bytes", "and the report: ", "unwritten: File too large"];
+    let limited = crate::harness::said(limited.output().unwrap()).failed(1, "WTL-0104", &words);
+    assert!(limited.stderr.contains("in all: 0 whole, 1 in part"), "{}", limited.stderr);
     // A part is counted from where it was asked for.
     fs::remove_file(&json).unwrap();
     let said = cat(&["--offset", &(all - 4096).to_string(), "--report", &json]).ok();

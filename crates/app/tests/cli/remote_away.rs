@@ -294,6 +294,8 @@ fn a_path_that_fails_is_passed_over() {
     run(["scan", &both]).failed(3, "WTL-0193", &["leads to another drive"]);
 }
 
+/// Failed while it is there, and while it is away; its server starts anew after that. It comes back
+/// once it is added, and by itself again from then on.
 #[test]
 fn a_member_that_an_operator_failed_stays_out() {
     if !require("nbdkit") {
@@ -304,11 +306,36 @@ fn a_member_that_an_operator_failed_stays_out() {
     let mut server = far(&room, "nbd", &files[1], "0");
     let serve = Serve::start(&room, &[], &[files[0].clone(), server.uri()]);
     serve.wait_until_good();
-    serve.command(&["fail", "data", &server.uri()]).ok();
-    server.kill();
-    std::thread::sleep(Duration::from_secs(1));
-    server.start_again();
-    std::thread::sleep(Duration::from_secs(3));
-    assert_eq!(serve.array()["health"], "degraded");
+    serve.command(&["set", "data", "remote_timeout=500ms"]).ok();
+    for away_before in [false, true] {
+        if away_before {
+            server.kill();
+            serve.wait_until("away", is_away);
+        }
+        serve.command(&["fail", "data", &server.uri()]).ok();
+        serve.command(&["fail", "data", &server.uri()]).failed(2, "WTL-0003", &["has failed already"]);
+        let member = serve.array()["members"][1].clone();
+        assert_eq!(member["state"], "faulty", "{member}");
+        assert!(member["remote"]["away_since"].is_null(), "it is not waited for: {member}");
+        if !away_before {
+            server.kill();
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        server.start_again();
+        // It is tried every 2 s at most while it is waited for.
+        std::thread::sleep(Duration::from_secs(4));
+        let array = serve.array();
+        assert_eq!(array["health"], "degraded", "failed while away: {away_before}: {array}");
+        serve.command(&["remove", "data", "1"]).ok();
+        serve.command(&["add", "data", &server.uri()]).ok();
+        serve.wait_until_good();
+        server.kill();
+        serve.wait_until("away again", is_away);
+        server.start_again();
+        serve.wait_until("back by itself", |array| array["health"] == "good");
+    }
+    serve.wait_until("clean", is_whole_and_quiet);
     serve.stop();
+    let copies = copies(&files);
+    assert!(copies[0] == copies[1], "the copies differ");
 }

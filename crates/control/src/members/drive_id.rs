@@ -37,19 +37,35 @@ pub(super) fn show_the_same(one: &Member, other: &Member) -> bool {
     })
 }
 
-/// The same of devices.
-pub(super) fn devices_show_the_same(one: &Device, other: &Device) -> bool {
-    ends_are_the_same(one.size_bytes(), other.size_bytes(), |second, at, len| {
+/// What two devices show where superblocks would be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comparison {
+    Same,
+    /// The same, and nothing but zeros: one blank drive is like another.
+    Blank,
+    Different,
+}
+
+/// Compares two devices.
+pub(super) fn compare(one: &Device, other: &Device) -> Comparison {
+    let mut blank = true;
+    let same = ends_are_the_same(one.size_bytes(), other.size_bytes(), |second, at, len| {
         let mut bytes = vec![0; len];
         let read = if second { other } else { one }.read_blocking(at, &mut bytes);
+        blank &= bytes.iter().all(|byte| *byte == 0);
         read.ok().map(|()| bytes)
-    })
+    });
+    match (same, blank) {
+        (false, _) => Comparison::Different,
+        (true, true) => Comparison::Blank,
+        (true, false) => Comparison::Same,
+    }
 }
 
 fn ends_are_the_same(
     size_bytes: u64,
     other_bytes: u64,
-    read: impl Fn(bool, u64, usize) -> Option<Vec<u8>>,
+    mut read: impl FnMut(bool, u64, usize) -> Option<Vec<u8>>,
 ) -> bool {
     let (head, tail) = (HEAD_BYTES.min(size_bytes), TAIL_BYTES.min(size_bytes));
     size_bytes == other_bytes

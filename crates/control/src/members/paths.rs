@@ -28,7 +28,7 @@ use wattle_rt::{
     PathState, ReopenError, Reply, Serve, Unmap, race,
 };
 
-use super::drive_id::devices_show_the_same;
+use super::drive_id::{Comparison, compare};
 
 /// How long a path may take for a request, as long as there is another one.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -166,7 +166,7 @@ impl Paths {
             if answers.is_none() {
                 // A write between the two looks makes them differ: then it is had a second later.
                 let is_same = move |new: &Device| match &known {
-                    Some(known) => devices_show_the_same(known, new),
+                    Some(known) => compare(known, new) == Comparison::Same,
                     None => was_there,
                 };
                 let again = core.offload(move || open().filter(is_same)).await;
@@ -180,8 +180,8 @@ impl Paths {
     }
 
     /// Asks one path after the other until one answers as it should. One that has not answered for
-    /// as long as `patience` is passed over while another one is there; `ready` is waited for before
-    /// each request, and `late` called for each that is passed over.
+    /// as long as `patience` is passed over while another one is there; `ready` is waited for
+    /// before each request, and `late` called for each that is passed over.
     async fn ask<T: 'static>(
         self: &Arc<Self>,
         core: &Core,

@@ -1,14 +1,14 @@
 //! Several block devices that are ways to one drive: found by the WWID or serial number that the
 //! drive tells, then by what it shows.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use wattle_rt::{BackendError, Device, IoError, OpenError, OpenOptions, beside};
 
+use super::drive_id::Comparison;
 use super::paths::{FoundPath, drive};
-use super::{Identity, MemberError, drive_id, identity_of, open, open_error};
+use super::{Identity, MemberError, drive_id, open, open_error};
 use crate::claim::Claim;
 
 /// A drive that was found by several ways.
@@ -42,17 +42,22 @@ impl Ways {
                 }
                 Err(error) => return Err(error),
             };
-            let metadata = std::fs::metadata(path).map_err(|_| open_error(&shown, OpenError::NotFound))?;
-            if !device.is_block_device() {
+            let Some(rdev) = device.block_device_number() else {
                 return Err(unknown(format!("{shown} is no block device")));
-            }
-            let id = drive_id::drive_id(sys, metadata.rdev());
+            };
+            let id = drive_id::drive_id(sys, rdev);
             let id = id.ok_or_else(|| unknown(format!("{shown} tells no WWID and no serial number")))?;
             match &found {
-                None => found = Some((device, identity_of(&metadata), id)),
+                None => found = Some((device, Identity::Block { rdev }, id)),
                 Some((first, _, own)) => {
-                    if *own != id || !drive_id::devices_show_the_same(first, &device) {
+                    let seen = drive_id::compare(first, &device);
+                    if *own != id || seen == Comparison::Different {
                         return Err(MemberError::PathsDiffer { name: name.to_owned(), path: shown });
+                    }
+                    if seen == Comparison::Blank {
+                        return Err(unknown(format!(
+                            "nothing is on it that tells it from another drive with the number {id}"
+                        )));
                     }
                 }
             }
@@ -67,7 +72,7 @@ impl Ways {
 
     /// Opens the drive to use it, by each way that is there, with a lock on each.
     pub(super) fn claim(&self, name: &str, claim: Claim) -> Result<Device, MemberError> {
-        let mut found = Vec::new();
+        let mut found: Vec<FoundPath> = Vec::new();
         for path in &self.paths {
             let shown = path.display().to_string();
             let device = match open(&shown, path, claim.options()) {
@@ -76,10 +81,15 @@ impl Ways {
                 Err(error) => return Err(error),
             };
             if let Some(device) = &device {
-                let metadata = std::fs::metadata(path).ok();
-                let id = metadata.and_then(|metadata| drive_id::drive_id(&self.sys, metadata.rdev()));
+                let rdev = device.block_device_number();
+                let id = rdev.and_then(|rdev| drive_id::drive_id(&self.sys, rdev));
                 if id.as_ref() != Some(&self.id) || device.size_bytes() != self.size_bytes {
                     return Err(MemberError::Changed { name: name.to_owned() });
+                }
+                let mut others = found.iter().filter_map(|path| path.device.as_ref());
+                let is_same = |first| drive_id::compare(first, device) == Comparison::Same;
+                if !others.next().is_none_or(is_same) {
+                    return Err(MemberError::PathsDiffer { name: name.to_owned(), path: shown });
                 }
                 if !device.direct() {
                     let why = format!("{shown} goes through a cache of its own");
@@ -108,7 +118,7 @@ impl Ways {
         let (sys, id, size_bytes) = (self.sys.clone(), self.id.clone(), self.size_bytes);
         Arc::new(move || {
             let device = Device::open(&path, claim.options()).ok()?;
-            let found = drive_id::drive_id(&sys, std::fs::metadata(&path).ok()?.rdev())?;
+            let found = drive_id::drive_id(&sys, device.block_device_number()?)?;
             (found == id && device.size_bytes() == size_bytes && device.direct()).then_some(device)
         })
     }

@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -70,8 +71,9 @@ struct Waiting {
 pub struct Client {
     line: Rc<Line>,
     chosen: Chosen,
-    /// The process that answers, and what it does with what it is sent, where that was looked at.
-    peer: Option<(PeerProcess, PeerRole)>,
+    /// The process that answers, and what it does with what it is sent as of the last look, where
+    /// that can be told.
+    peer: Option<(Arc<PeerProcess>, Cell<PeerRole>)>,
 }
 
 /// How long the first bytes of a server may take, for it to be known which process sent them.
@@ -145,25 +147,44 @@ impl Client {
             // Now that it has what it needs to serve the export.
             let looked = core.offload(move || {
                 let role = peer.role();
-                (peer, role)
+                (Arc::new(peer), Cell::new(role))
             });
             client.peer = looked.await.ok();
         }
         Ok(client)
     }
 
+    /// Looks again at what the process that answers does with what it is sent: it may have got
+    /// connections to others since, or children. It never counts for more than it did.
+    pub async fn look_at_peer(&self) {
+        let Some((process, role)) = &self.peer else { return };
+        let looked_at = process.clone();
+        let seen = self.line.core.offload(move || looked_at.role_seen()).await.ok().flatten();
+        match (role.get(), seen) {
+            (_, Some(PeerRole::HandsOn)) => role.set(PeerRole::HandsOn),
+            (PeerRole::Keeps, Some(seen)) => role.set(seen),
+            _ => {}
+        }
+    }
+
+    /// The process that answers, where that can be told.
+    #[must_use]
+    pub fn peer(&self) -> Option<&Arc<PeerProcess>> {
+        self.peer.as_ref().map(|(process, _)| process)
+    }
+
     /// Whether the server is known to be done with everything that came over this connection, since
     /// its process has ended; `None` if that would not tell.
     #[must_use]
     pub fn peer_is_over(&self) -> Option<bool> {
-        let (peer, _) = self.peer.as_ref().filter(|(_, role)| *role == PeerRole::Keeps)?;
+        let (peer, _) = self.peer.as_ref().filter(|(_, role)| role.get() == PeerRole::Keeps)?;
         Some(peer.is_over())
     }
 
     /// Whether the server may hand on to others what it is sent, so that its own end tells nothing.
     #[must_use]
     pub fn peer_hands_on(&self) -> bool {
-        matches!(self.peer, Some((_, PeerRole::HandsOn)))
+        self.peer.as_ref().is_some_and(|(_, role)| role.get() == PeerRole::HandsOn)
     }
 
     /// Goes to an export over a connection that was just made.

@@ -67,6 +67,7 @@ pub fn runs(btrfs: &Btrfs, file: FsNode, range: Range<u64>, each: &mut EachRun<'
             true => (logical, len),
             false => (logical.saturating_add(skip), part.end - part.start),
         };
+        let unpacked_len = packed.then(|| part.end - part.start);
         let mut file_offset = part.start;
         while left > 0 {
             let (copies, here) = btrfs.chunks.find(at, left)?;
@@ -74,10 +75,12 @@ pub fn runs(btrfs: &Btrfs, file: FsNode, range: Range<u64>, each: &mut EachRun<'
                 return Err(damaged(at));
             }
             for disk_offset in copies {
-                each(FileRun { file_offset, disk_offset, len: here })?;
+                each(FileRun { file_offset, disk_offset, len: here, unpacked_len })?;
             }
             (at, left) = (at.saturating_add(here), left - here);
-            file_offset = file_offset.saturating_add(here);
+            if !packed {
+                file_offset = file_offset.saturating_add(here);
+            }
         }
         Ok(())
     })

@@ -57,7 +57,7 @@ impl Walk<'_> {
         self.left = left.ok_or_else(|| self.inode.damaged("it has more blocks than the file system"))?;
         if level == 0 {
             let disk_offset = self.ext.superblock.offset_of(u64::from(block))?;
-            return self.data(FileRun { file_offset: here.start, disk_offset, len: block_bytes });
+            return self.data(FileRun::plain(here.start, disk_offset, block_bytes));
         }
         let table = self.ext.block(u64::from(block))?;
         for (ix, number) in table.chunks_exact(4).enumerate() {

@@ -118,7 +118,7 @@ impl Walk<'_> {
         self.take(blocks)?;
         let start = block_of(entry, 8, 6).unwrap_or(u64::MAX);
         let block_bytes = self.ext.superblock.block_bytes as u64;
-        let run = FileRun { file_offset: first * block_bytes, disk_offset: 0, len: blocks * block_bytes };
+        let run = FileRun::plain(first * block_bytes, 0, blocks * block_bytes);
         let Some(run) = run.within(self.range).filter(|_| written || self.unwritten_too) else {
             return Ok(());
         };

@@ -242,7 +242,7 @@ impl FastCommits {
         }
         for (first, fast) in ranges.into_iter().flatten() {
             let Some(start) = fast.start else { continue };
-            let run = FileRun { file_offset: bytes(*first), disk_offset: 0, len: bytes(fast.blocks) };
+            let run = FileRun::plain(bytes(*first), 0, bytes(fast.blocks));
             if let Some(run) = run.within(range) {
                 let start = ext.superblock.offset_of(start)?;
                 runs.push(FileRun { disk_offset: start + run.disk_offset, ..run });

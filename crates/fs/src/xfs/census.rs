@@ -130,11 +130,8 @@ fn count(
         fork::extents(xfs, inode, fork, &(0..u64::MAX), &mut |extent| {
             // Another device has the blocks of a realtime file.
             let start = if inode.realtime { 0 } else { superblock.offset_of(extent.start)? };
-            let run = FileRun {
-                file_offset: extent.first.saturating_mul(block_bytes),
-                disk_offset: start,
-                len: extent.blocks * block_bytes,
-            };
+            let file_offset = extent.first.saturating_mul(block_bytes);
+            let run = FileRun::plain(file_offset, start, extent.blocks * block_bytes);
             each(StoredExtent { run, unwritten: extent.unwritten })
         })
     })

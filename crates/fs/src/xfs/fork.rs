@@ -58,7 +58,7 @@ pub fn runs(
     let block_bytes = superblock.block_bytes as u64;
     extents(xfs, inode, inode.data_fork(), range, &mut |extent| {
         let file_offset = extent.first.saturating_mul(block_bytes);
-        let run = FileRun { file_offset, disk_offset: 0, len: extent.blocks * block_bytes };
+        let run = FileRun::plain(file_offset, 0, extent.blocks * block_bytes);
         // What is allocated and not written reads as zeros, like a hole.
         let Some(run) = run.within(range).filter(|_| !extent.unwritten) else { return Ok(()) };
         let start = superblock.offset_of(extent.start)?;

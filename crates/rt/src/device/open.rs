@@ -44,6 +44,18 @@ impl Device {
         let Kind::File { fd, is_block_device: false, .. } = &self.0.kind else { return false };
         file_system(fd).is_some_and(tells_holes_exactly) && !has_data(fd, bytes)
     }
+
+    /// The number of the block device that is open, whatever its name leads to by now.
+    pub fn block_device_number(&self) -> Option<u64> {
+        let Kind::File { fd, is_block_device: true, .. } = &self.0.kind else { return None };
+        let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the descriptor is open, and `found` has room for what the kernel says of it.
+        if unsafe { libc::fstat(fd.as_raw_fd(), found.as_mut_ptr()) } != 0 {
+            return None;
+        }
+        // SAFETY: the kernel has filled it.
+        Some(unsafe { found.assume_init() }.st_rdev)
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "opening blocks; there may be no core to await on")]

@@ -12,14 +12,18 @@
 //! is older than the connection, it has no child and never waited for one, and it has open nothing
 //! over which another process or a kernel thread could act for it: no connection but those that
 //! were made to it, no pipe from another process, no io_uring (whose requests outlive a process),
-//! no device that is not a drive. Everything else, and whatever cannot be looked at, is `Unknown`.
+//! no device that is not a drive, and no file to write to but on a file system of this machine: a
+//! killed process does not wait for what another machine, or a process behind FUSE, was asked to
+//! write. Everything else, and whatever cannot be looked at, is `Unknown`.
 
 use super::Stream;
 use crate::base::error::IoError;
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
@@ -85,12 +89,25 @@ impl PeerProcess {
         count == 1 && poll.revents & libc::POLLIN != 0
     }
 
+    /// Its number. No other process has it before this one has ended.
+    #[must_use]
+    pub fn id(&self) -> i32 {
+        self.pid
+    }
+
     /// What it does with what it is sent, as far as it shows now: see the module. Blocks.
     #[must_use]
     pub fn role(&self) -> PeerRole {
-        let role = self.look().unwrap_or(PeerRole::Unknown);
+        self.role_seen().unwrap_or(PeerRole::Unknown)
+    }
+
+    /// The same; `None` where nothing could be seen, or what was seen says nothing of what the
+    /// process did, because it is ending. Blocks.
+    #[must_use]
+    pub fn role_seen(&self) -> Option<PeerRole> {
+        let role = self.look();
         // What was looked at by its id was the process only if it has the id still.
-        if self.is_over() { PeerRole::Unknown } else { role }
+        role.filter(|_| !self.is_over())
     }
 
     fn look(&self) -> Option<PeerRole> {
@@ -108,8 +125,13 @@ impl PeerProcess {
                 OpenKind::Socket | OpenKind::Pipe | OpenKind::Other => role = PeerRole::Unknown,
             }
         }
-        let alone = self.statistics()?.waited_for_none && self.has_no_child()?;
-        Some(if alone { role } else { PeerRole::Unknown })
+        let alone = self.has_no_child()?;
+        let Statistics { waited_for_none, is_ending, .. } = self.statistics()?;
+        // It closes one after the other what it had open.
+        if is_ending {
+            return None;
+        }
+        Some(if alone && waited_for_none { role } else { PeerRole::Unknown })
     }
 
     fn proc(&self, name: &str) -> PathBuf {
@@ -125,9 +147,14 @@ impl PeerProcess {
             // One that was closed since the list was made makes the look worthless.
             let (link, target) = (path.symlink_metadata()?, fs::read_link(&path)?);
             let file = fs::metadata(&path)?;
-            let kind = OpenKind::of(&file, &target);
             let readable = link.permissions().mode() & 0o400 != 0;
             let writable = link.permissions().mode() & 0o200 != 0;
+            let kind = match OpenKind::of(&file, &target) {
+                OpenKind::Harmless if writable && file.is_file() && !is_of_this_machine(&path) => {
+                    OpenKind::Other
+                }
+                kind => kind,
+            };
             open.push(OpenFile { number, kind, inode: file.ino(), readable, writable });
         }
         Ok(open)
@@ -156,7 +183,11 @@ impl PeerProcess {
                 places.insert(inode.parse().ok()?, (*state == "0A", format!("port {port}")));
             }
         }
-        let own = |inode: &u64| open.iter().any(|file| file.inode == *inode);
+        // Inodes are numbers of their file system: a file may have that of a socket of another
+        // process.
+        let own = |inode: &u64| {
+            open.iter().any(|file| matches!(file.kind, OpenKind::Socket) && file.inode == *inode)
+        };
         let listening: Vec<&str> = places
             .iter()
             .filter(|(inode, (listens, place))| *listens && !place.is_empty() && own(inode))
@@ -188,7 +219,8 @@ impl PeerProcess {
             u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|ticks| *ticks > 0)?;
         // Whole ticks: it may have started up to one later.
         let started = Duration::from_nanos((field(22)? + 1) * 1_000_000_000 / ticks);
-        Some(Statistics { started, waited_for_none })
+        const PF_EXITING: u64 = 4;
+        Some(Statistics { started, waited_for_none, is_ending: field(9)? & PF_EXITING != 0 })
     }
 }
 
@@ -196,8 +228,10 @@ struct Statistics {
     /// Since the machine started.
     started: Duration,
     waited_for_none: bool,
+    is_ending: bool,
 }
 
+#[derive(Clone)]
 struct OpenFile {
     number: RawFd,
     kind: OpenKind,
@@ -206,10 +240,11 @@ struct OpenFile {
     writable: bool,
 }
 
+#[derive(Clone, Copy)]
 enum OpenKind {
     Socket,
     Pipe,
-    /// Files, drives, and what belongs to the process alone.
+    /// Files of this machine, drives, and what belongs to the process alone.
     Harmless,
     Other,
 }
@@ -239,7 +274,41 @@ impl OpenKind {
 
 /// Whether the other end of a pipe is the process's own.
 fn writes(open: &[OpenFile], inode: u64) -> bool {
-    open.iter().any(|file| file.inode == inode && file.writable && !file.readable)
+    let is_end = |file: &OpenFile| matches!(file.kind, OpenKind::Pipe) && file.inode == inode;
+    open.iter().any(|file| is_end(file) && file.writable && !file.readable)
+}
+
+/// Whether what is written to a file is carried out by this machine's kernel alone: by no other
+/// machine, and by no process behind FUSE. OverlayFS takes none of those to write to.
+fn is_of_this_machine(path: &Path) -> bool {
+    const LOCAL: [libc::c_long; 16] = [
+        libc::EXT4_SUPER_MAGIC as libc::c_long,
+        libc::XFS_SUPER_MAGIC as libc::c_long,
+        libc::BTRFS_SUPER_MAGIC as libc::c_long,
+        libc::TMPFS_MAGIC as libc::c_long,
+        libc::HUGETLBFS_MAGIC as libc::c_long,
+        libc::F2FS_SUPER_MAGIC as libc::c_long,
+        libc::OVERLAYFS_SUPER_MAGIC as libc::c_long,
+        libc::MSDOS_SUPER_MAGIC as libc::c_long,
+        libc::NILFS_SUPER_MAGIC as libc::c_long,
+        libc::REISERFS_SUPER_MAGIC as libc::c_long,
+        0x8584_58f6, // ramfs
+        0x2fc1_2fc1, // ZFS
+        0xca45_1a4e, // bcachefs
+        0x2011_bab0, // exFAT
+        0x7366_746e, // NTFS (ntfs3)
+        0x3153_464a, // JFS
+    ];
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    let mut found = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the path ends with a zero, and `found` has room for what the kernel says of it.
+    if unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
+        return false;
+    }
+    // SAFETY: the kernel has filled it.
+    let kind = unsafe { found.assume_init() }.f_type;
+    // Of 32 bits, whatever the width and the sign of the field.
+    LOCAL.iter().any(|local| *local as u32 == kind as u32)
 }
 
 fn since_boot() -> Duration {
@@ -286,34 +355,62 @@ fn set_pass_credentials(socket: &UnixStream, on: bool) -> Result<(), IoError> {
     if set == 0 { Ok(()) } else { Err(IoError::last_os()) }
 }
 
+/// Room for what the kernel says beside the bytes, aligned for its headers.
+type Control = [u64; 16];
+
 /// Looks at the first bytes without taking them.
 fn sender_of_first_bytes(socket: &UnixStream, wait: Duration) -> Option<libc::pid_t> {
-    let mut poll = libc::pollfd { fd: socket.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let millis = libc::c_int::try_from(wait.as_millis()).unwrap_or(libc::c_int::MAX);
     // SAFETY: one live entry.
     if unsafe { libc::poll(&raw mut poll, 1, millis) } != 1 {
         return None;
     }
-    let (mut byte, mut control) = ([0u8; 1], [0u64; 16]);
-    let mut segment = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
-    // SAFETY: zeros are a value of it.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    let (mut byte, mut control): (u8, Control) = (0, [0; 16]);
+    let mut segment = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let mut message = message_with(&raw mut control);
     message.msg_iov = &raw mut segment;
     message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control) as _;
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: everything that the message points to is live and of the sizes that it says.
+    // SAFETY: everything that the message points to is live and of the sizes that it says, and no
+    // reference to any of it is made before the call and the last use of the message.
     if unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) } < 1 {
         return None;
     }
-    // SAFETY: the kernel has filled the message; its headers lie in `control`, which is aligned for
-    // them.
+    // SAFETY: `control` is live, was initialised, and the kernel has set how much of it it filled.
+    unsafe { sender_in(&message) }
+}
+
+/// A message with this room, and nothing else.
+fn message_with(control: *mut Control) -> libc::msghdr {
+    // SAFETY: zeros are a value of it.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_control = control.cast();
+    message.msg_controllen = size_of::<Control>() as _;
+    message
+}
+
+/// The process that the first header of a message names as its sender.
+///
+/// # Safety
+/// The message has a [`Control`] that is live and initialised, of which it says no more than there
+/// is, and its pointer may be used for all of it.
+unsafe fn sender_in(message: &libc::msghdr) -> Option<libc::pid_t> {
+    // SAFETY: the caller vouches for the room. The pointers are made from that to the room, not
+    // from one to the header, so that they may be used for what follows the header. Both are within
+    // what the header says, which is within the room: that is what the comparison is for.
     let pid = unsafe {
-        let header = libc::CMSG_FIRSTHDR(&raw const message).as_ref()?;
-        let is_ours = header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_CREDENTIALS;
-        let credentials = is_ours.then(|| libc::CMSG_DATA(header).cast::<libc::ucred>())?;
-        std::ptr::read_unaligned(credentials).pid
+        let header = libc::CMSG_FIRSTHDR(message);
+        if header.is_null() {
+            return None;
+        }
+        let (level, kind, len) = ((*header).cmsg_level, (*header).cmsg_type, (*header).cmsg_len);
+        let wanted = libc::CMSG_LEN(size_of::<libc::ucred>() as libc::c_uint) as usize;
+        let is_ours = level == libc::SOL_SOCKET && kind == libc::SCM_CREDENTIALS;
+        if !is_ours || len < wanted as _ || message.msg_controllen < wanted as _ {
+            return None;
+        }
+        libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned().pid
     };
     // Zero: of a process that cannot be seen from here.
     (pid > 0).then_some(pid)
@@ -327,8 +424,69 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(10);
 
+    fn own_process() -> PeerProcess {
+        PeerProcess::find(std::process::id().cast_signed(), Duration::MAX).unwrap()
+    }
+
+    /// As the kernel lays it out.
     #[test]
+    fn the_sender_is_read_from_a_message() {
+        let told = |kind: libc::c_int, pid: libc::pid_t, cut: usize| {
+            let mut control: Control = [0; 16];
+            let mut message = message_with(&raw mut control);
+            let len = size_of::<libc::ucred>() as libc::c_uint;
+            let own = libc::ucred { pid, uid: 1, gid: 2 };
+            // SAFETY: the header and what follows it lie within `control`, which is aligned for
+            // the header.
+            unsafe {
+                let header = libc::CMSG_FIRSTHDR(&raw const message);
+                (*header).cmsg_level = libc::SOL_SOCKET;
+                (*header).cmsg_type = kind;
+                (*header).cmsg_len = libc::CMSG_LEN(len) as _;
+                libc::CMSG_DATA(header).cast::<libc::ucred>().write_unaligned(own);
+                message.msg_controllen = libc::CMSG_SPACE(len) as usize - cut;
+                sender_in(&message)
+            }
+        };
+        assert_eq!(told(libc::SCM_CREDENTIALS, 4711, 0), Some(4711));
+        assert_eq!(told(libc::SCM_RIGHTS, 4711, 0), None, "a descriptor");
+        assert_eq!(told(libc::SCM_CREDENTIALS, 0, 0), None, "not of this namespace");
+        assert_eq!(told(libc::SCM_CREDENTIALS, 4711, 8), None, "cut off");
+        assert_eq!(told(libc::SCM_CREDENTIALS, 4711, 24), None, "not even a header");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "files")]
+    fn files_that_others_carry_out_are_told() {
+        assert!(is_of_this_machine(tempfile::NamedTempFile::new().unwrap().path()));
+        // What is written there no file system of a drive keeps.
+        assert!(!is_of_this_machine(Path::new("/proc/self/comm")));
+        assert!(!is_of_this_machine(Path::new("/nowhere")));
+    }
+
+    /// A file that is no socket has the number of one that listens.
+    #[test]
+    #[cfg_attr(miri, ignore = "sockets")]
+    fn a_file_with_the_number_of_a_socket_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let inode = fs::metadata(format!("/proc/self/fd/{}", listener.as_raw_fd())).unwrap().ino();
+        let peer = own_process();
+        let open = |kind| [OpenFile { number: 7, kind, inode, readable: true, writable: true }];
+        assert!(peer.accounted_sockets(&open(OpenKind::Socket)).unwrap().contains(&inode));
+        assert!(!peer.accounted_sockets(&open(OpenKind::Harmless)).unwrap().contains(&inode));
+        assert!(writes(&[OpenFile { readable: false, ..open(OpenKind::Pipe)[0].clone() }], inode));
+        assert!(!writes(&[OpenFile { readable: false, ..open(OpenKind::Harmless)[0].clone() }], inode));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "sockets")]
     fn this_process_is_older_than_its_connections_and_not_over() {
+        // The system counts in ticks.
+        while own_process().statistics().unwrap().started >= since_boot() {
+            std::thread::yield_now();
+        }
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();

@@ -14,7 +14,7 @@ use wattle_rt::{Core, Device, path_of_text, text_of_path};
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::CopyArgs;
-use crate::commands::loss::{FileLoss, LossFile, MemberLoss, RescueLoss};
+use crate::commands::loss::{FileLoss, LossFile, MemberLoss, RescueLoss, both};
 use crate::members;
 use crate::output::{self, Screen};
 use crate::volumes::{self, Meant};
@@ -121,15 +121,12 @@ async fn copy(
     let result = if missing.is_empty() { Ok(()) } else { Err(incomplete(source, &missing, screen.units)) };
     let file = FileLoss::of_copy(&args.to, &map.missing());
     let loss = RescueLoss::new("copy", members, vec![file], u64::from(result.is_ok()), &result);
-    if let Some(report_to) = report_to {
-        report_to.write(&loss, screen.units)?;
-    }
+    let reported = report_to.map_or(Ok(()), |report_to| report_to.write(&loss, screen.units));
     let report = report(args, source, &map, missing, loss);
     match args.json.json {
-        true => output::print_json(&report)?,
-        false => output::print(&render(&report, screen.units))?,
+        true => both(both(result, reported), output::print_json(&report)),
+        false => both(both(result, reported), output::print(&render(&report, screen.units))),
     }
-    result
 }
 
 fn missing(map: &RescueMap) -> Vec<Area> {

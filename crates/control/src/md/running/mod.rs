@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use wattle_engine::error::FailError;
 use wattle_engine::geometry::LevelKind;
 use wattle_engine::job::{Job, JobEnd, JobError, RepairSource};
 use wattle_engine::units::MemberIx;
@@ -272,25 +273,32 @@ impl RunningArray {
             .collect()
     }
 
-    /// Fails a member: the array goes on without it.
+    /// Fails a member: the array goes on without it. One that is away already does not come back by
+    /// itself.
     ///
     /// # Errors
     /// A [`Problem`]; the array is as it was.
     pub async fn fail(&self, member: &str) -> Result<MemberIx, Problem> {
         let _turn = self.turn.acquire(1).await;
         let key = self.find(member)?;
-        if self.seat_of(key)?.is_none() {
+        let Some(seat) = self.seat_of(key)? else {
             return Err(self.problem(
                 Code::BadMember,
                 format!("{member} was not failed: it is a spare"),
                 "nothing depends on a spare",
                 format!("let go of it: `wattle remove {} {member}`", self.name),
             ));
-        }
+        };
         let is_new = self.ordered_out.borrow_mut().insert(key);
-        let failed = self.handle.fail(&self.core, key).await;
-        if failed.is_err() && is_new {
-            self.ordered_out.borrow_mut().remove(&key);
+        let failed = match self.handle.fail(&self.core, key).await {
+            // It was given up before: the order is that it does not come back.
+            Err(FailError::NotPresent(_)) if is_new && self.away.borrow().contains_key(&key) => Ok(seat),
+            failed => failed,
+        };
+        match &failed {
+            Ok(_) => drop(self.away.borrow_mut().remove(&key)),
+            Err(_) if is_new => drop(self.ordered_out.borrow_mut().remove(&key)),
+            Err(_) => {}
         }
         failed.map_err(|error| self.fail_problem(member, error))
     }
@@ -316,6 +324,7 @@ impl RunningArray {
             books.forget(key).await;
         }
         self.devices.borrow_mut().remove(&key);
+        self.ordered_out.borrow_mut().remove(&key);
         self.tell(ArrayEvent::Removed { member: self.event_member(Some(key), member) });
         Ok(())
     }

@@ -15,8 +15,8 @@
 //! - It comes back only as the same member, by its device number and id, if its event count says
 //!   that it did not go on alone, and only if the bitmap says all that it missed. Otherwise it
 //!   stays away, and the reason is told.
-//! - A member that an operator failed, or that failed for another reason than silence, is left
-//!   alone.
+//! - A member that an operator failed, before it was given up or since, or that failed for another
+//!   reason than silence, is left alone until it is added.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -247,7 +247,9 @@ impl RunningArray {
     /// Whether a member that is away may still come back into its slot.
     async fn is_awaited(&self, member: &Linked) -> bool {
         let is_known = self.devices.borrow().contains_key(&member.key);
+        let is_ordered_out = self.ordered_out.borrow().contains(&member.key);
         is_known
+            && !is_ordered_out
             && !self.is_stopping()
             && member.seat.index() < self.slots()
             && self.empty_slots().await.contains(&member.seat.0)

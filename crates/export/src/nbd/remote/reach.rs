@@ -6,15 +6,16 @@ use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use wattle_rt::{Core, Device, IoError, PathState, ReopenError};
+use wattle_rt::{Core, Device, Either, IoError, PathState, ReopenError, race};
 
 use super::identity::Identity;
 use super::log::{Connection, Kept, Log};
+use super::path::Path;
 use super::pending::BYTES_PER_SECOND_MIN;
+use super::requests::{io_error, is_ending};
 use super::spread::note_state;
-use super::{Facts, Link, Path, Patience, RemoteError, State, io_error, within};
+use super::{Facts, Link, Patience, RemoteError, State, within};
 use crate::nbd::client::{Client, ClientError};
-use crate::nbd::uri::Uri;
 
 /// Between attempts to connect: twice as long each time.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -28,8 +29,8 @@ const LOOK_AT_OLD: Duration = Duration::from_millis(20);
 
 /// Looks for whether nothing listens where a connection has just ended, and the time between them:
 /// less than a process takes to start.
-const LOOKS_FOR_NOBODY: u32 = 50;
-const PAUSE_FOR_NOBODY: Duration = Duration::from_millis(2);
+const LOOKS_FOR_ABSENCE: u32 = 50;
+const PAUSE_FOR_ABSENCE: Duration = Duration::from_millis(2);
 
 /// Between two looks at a path that failed.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
@@ -87,6 +88,10 @@ impl Link {
         self.draining.update(|draining| draining + 1);
         let link = self.clone();
         self.core.spawn(async move {
+            if !client.has_ended() {
+                // It lives, and this is the last look that counts.
+                link.look_at_server(&client, connection.path).await;
+            }
             while !client.has_ended() && !client.is_idle() {
                 link.core.sleep(LOOK_AT_OLD).await;
             }
@@ -96,10 +101,10 @@ impl Link {
                 client.close();
                 link.note_done(connection);
             } else {
-                let nobody = link.paths.len() > 1 && link.look_for_nobody(connection.path).await;
+                let absent = link.paths.len() > 1 && link.look_for_absence(connection.path).await;
                 // The tasks that waited for answers have put what they sent in doubt by then.
                 link.core.sleep(LOOK_AT_OLD).await;
-                if nobody {
+                if absent {
                     link.note_done(connection);
                 }
                 link.outlast(&client, connection).await;
@@ -113,9 +118,18 @@ impl Link {
         self.changed.notify_all();
     }
 
-    /// Waits for the end of the process that answered over a connection that has ended.
+    /// Looks at whether what answers by a path may hand on what it is sent.
+    pub(super) async fn look_at_server(&self, client: &Client, path: usize) {
+        client.look_at_peer().await;
+        self.paths[path].note_server(client);
+    }
+
+    /// Waits for the end of the process that answered over a connection that has ended. That says
+    /// nothing where another connection by the same path has shown that what it is sent is handed
+    /// on.
     async fn outlast(&self, client: &Client, connection: Connection) {
-        while self.doubts.borrow_mut().is_in_doubt(connection, self.core.now()) {
+        let hands_on = || client.peer_hands_on() || self.paths[connection.path].hands_on.get();
+        while self.doubts.borrow_mut().is_in_doubt(connection, self.core.now()) && !hands_on() {
             match client.peer_is_over() {
                 Some(true) => return self.note_done(connection),
                 Some(false) => self.core.sleep(LOOK_AT_OLD).await,
@@ -126,14 +140,20 @@ impl Link {
 
     /// Whether no request of the connections so far can be carried out any more.
     fn is_settled(&self) -> bool {
-        self.draining.get() == 0 && self.doubts.borrow_mut().is_settled(self.core.now())
+        self.draining.get() == 0
+            && self.unanswered.get() == 0
+            && self.doubts.borrow_mut().is_settled(self.core.now())
     }
 
     /// Nothing listens at a path's address: the next server there has the drive only once the last
-    /// one has let go of it. A connection that is not over shows that it has not; and of a drive
-    /// behind the server it says nothing.
-    fn note_nobody(&self, path: usize) -> bool {
-        let done = self.draining.get() == 0 && !self.paths[path].hands_on.get();
+    /// one has let go of it. A connection that is not over shows that it has not, also one that
+    /// reads, and so does a process that answered there and lives; and of a drive behind the server
+    /// it says nothing.
+    fn note_absent(&self, path: usize) -> bool {
+        let place = &self.paths[path];
+        let is_up = matches!(&*self.state.borrow(), State::Up(client) if !client.has_ended());
+        let is_connected = is_up && self.connection.get().path == path;
+        let done = self.draining.get() == 0 && !is_connected && !place.may_live() && !place.hands_on.get();
         if done {
             self.doubts.borrow_mut().settle(|of| of.path == path);
             self.changed.notify_all();
@@ -143,18 +163,26 @@ impl Link {
 
     /// A server that was killed is known to be gone as long as none took its place. For a moment a
     /// dying one takes connections that come to nothing. Whether it is done with all of that path.
-    async fn look_for_nobody(&self, path: usize) -> bool {
+    async fn look_for_absence(&self, path: usize) -> bool {
         let uri = &self.paths[path].uri;
-        for _ in 0..LOOKS_FOR_NOBODY {
+        for _ in 0..LOOKS_FOR_ABSENCE {
             let connected = Client::connect(&self.core, &uri.address, &uri.export);
             match within(&self.core, self.patience.path, connected).await {
-                Some(Err(error)) if is_nobody(error) => return self.note_nobody(path),
+                // One that is dying listens no more before it is over.
+                Some(Err(error)) if is_absent(error) && self.note_absent(path) => return true,
                 Some(Err(ClientError::Connection(_) | ClientError::Closed)) => {}
                 _ => return false,
             }
-            self.core.sleep(PAUSE_FOR_NOBODY).await;
+            self.core.sleep(PAUSE_FOR_ABSENCE).await;
         }
         false
+    }
+
+    /// Until the drive has ended.
+    async fn ended(&self) {
+        while !matches!(&*self.state.borrow(), State::Ended(_)) {
+            self.changed.wait().await;
+        }
     }
 
     /// Bytes of which it is not known whether the server has them.
@@ -169,7 +197,7 @@ impl Link {
         let uri = &self.paths[path].uri;
         let connected = async {
             let client = Client::connect_to_peer(&self.core, &uri.address, &uri.export).await?;
-            self.paths[path].hands_on.update(|before| before || client.peer_hands_on());
+            self.paths[path].note_server(&client);
             let identity = match self.paths.len() {
                 1 => Identity::default(),
                 _ => Identity::read(&client, &self.facts).await?,
@@ -179,8 +207,8 @@ impl Link {
         let (client, identity) = match within(&self.core, may_take, connected).await {
             Some(Ok(connected)) => connected,
             Some(Err(error)) => {
-                if is_nobody(error) {
-                    self.note_nobody(path);
+                if is_absent(error) {
+                    self.note_absent(path);
                 }
                 return Err(Again::Later(error));
             }
@@ -207,6 +235,10 @@ impl Link {
         let kept: Vec<Kept> = self.log.borrow().entries.iter().cloned().collect();
         for kept in kept {
             self.settled(&kept.write).await;
+            if matches!(&*self.state.borrow(), State::Ended(_)) {
+                // The drive that takes its place may have newer bytes there.
+                return Err(ClientError::Closed);
+            }
             self.in_doubt_until(connection, &kept.write, kept.send(client)).await?;
         }
         Ok(())
@@ -223,15 +255,16 @@ pub(super) enum Again {
 /// The first path that can be had. Every other one that can be had now leads to the same drive.
 pub(super) async fn first(
     core: &Core,
-    uris: &[Uri],
+    paths: &[Path],
     patience: Patience,
 ) -> Result<(usize, Client, Facts, Identity), RemoteError> {
     let (mut found, mut refused) = (None, None);
-    for (path, uri) in uris.iter().enumerate() {
+    for (path, place) in paths.iter().enumerate() {
         let connected = async {
-            let client = Client::connect_to_peer(core, &uri.address, &uri.export).await?;
+            let client = Client::connect_to_peer(core, &place.uri.address, &place.uri.export).await?;
+            place.note_server(&client);
             let facts = Facts::of(&client)?;
-            let identity = match uris.len() {
+            let identity = match paths.len() {
                 1 => Identity::default(),
                 _ => Identity::read(&client, &facts).await?,
             };
@@ -277,7 +310,7 @@ async fn reconnect(link: Rc<Link>, first: usize) {
             *made.borrow_mut() = Some(client.clone());
             match link.write_again(connection, &client).await {
                 Ok(()) => Ok(client),
-                Err(ClientError::Failed(errno)) => Err(Again::Never(io_error(errno))),
+                Err(ClientError::Failed(errno)) if !is_ending(errno) => Err(Again::Never(io_error(errno))),
                 Err(error) => Err(Again::Later(error)),
             }
         };
@@ -287,7 +320,10 @@ async fn reconnect(link: Rc<Link>, first: usize) {
             1 => left,
             _ => left.min(2 * link.patience.path + Duration::from_millis(kept_millis)),
         };
-        let attempt = within(&link.core, all, again).await;
+        let attempt = match race(within(&link.core, all, again), link.ended()).await {
+            Either::First(attempt) => attempt,
+            Either::Second(()) => None,
+        };
         let ended = matches!(&*link.state.borrow(), State::Ended(_));
         if let Some(client) = made.take().filter(|_| ended || !matches!(attempt, Some(Ok(_)))) {
             // It may have been sent something, like any other.
@@ -374,10 +410,7 @@ pub(super) async fn reopen(link: &Rc<Link>) -> Result<Device, ReopenError> {
             // Another attempt was quicker.
             return Ok(next.clone());
         }
-        let (uris, name) = (link.paths.iter().map(|path| path.uri.clone()), link.name.clone());
-        let paths: Vec<_> = uris.map(Path::new).collect();
-        let failures = |(path, old): (&Path, &Path)| path.failures.set(old.failures.get());
-        paths.iter().zip(&link.paths).for_each(failures);
+        let (paths, name) = (link.paths.iter().map(Path::again).collect(), link.name.clone());
         let turns = link.turns.get();
         let device = super::start(&link.core, paths, path, name, link.patience, client, link.facts, identity);
         *link.next.borrow_mut() = Some(device.clone());
@@ -391,7 +424,7 @@ pub(super) async fn reopen(link: &Rc<Link>) -> Result<Device, ReopenError> {
 }
 
 /// Nothing listens at the address.
-fn is_nobody(error: ClientError) -> bool {
+fn is_absent(error: ClientError) -> bool {
     const ENOENT: i32 = 2;
     const ECONNREFUSED: i32 = 111;
     matches!(error, ClientError::Connection(error) if [ENOENT, ECONNREFUSED].contains(&error.errno()))

@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use wattle_rt::{BufMut, Core, PathState};
 
+use super::path::Path;
 use super::pending::Pending;
-use super::{Link, Path, State, within};
+use super::{Link, State, within};
 use crate::nbd::client::{Client, ClientError};
 
 /// A path that is preferred is gone back to after this time, however often it failed.

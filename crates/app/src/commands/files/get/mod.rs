@@ -22,7 +22,7 @@ use wattle_server::protocol::SCHEMA_VERSION;
 use super::place::{OutputDirectory, is_name};
 use super::{Failure, FileSystemReport, Opened, shown, with_file_system};
 use crate::cli::GetArgs;
-use crate::commands::loss::{FileLoss, LossFile, RescueLoss, refuse_others};
+use crate::commands::loss::{FileLoss, LossFile, RescueLoss, both, refuse_others};
 use crate::members;
 use crate::output::text::printable;
 use crate::output::{self, Screen};
@@ -165,11 +165,10 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
     let files = whole.into_iter().chain(failures.iter().map(FileLoss::from)).collect();
     let loss = RescueLoss::new("get", opened.members.clone(), files, counts.whole(), &result)
         .of_files(opened.loss(), rustix::process::geteuid().is_root());
-    if let Some(report_to) = report_to {
-        report_to.write(&loss, units)?;
-    }
+    let reported = report_to.map_or(Ok(()), |report_to| report_to.write(&loss, units));
+    let result = both(result, reported);
     if args.json.json {
-        output::print_json(&Report {
+        let printed = output::print_json(&Report {
             schema_version: SCHEMA_VERSION,
             volume: opened.volume.clone(),
             file_system: FileSystemReport::of(&*opened.fs),
@@ -178,7 +177,8 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
             counts,
             not_extracted: failures,
             loss: loss.only_losses(),
-        })?;
+        });
+        return both(result, printed);
     } else {
         let differs =
             if opened.fs.not_as_mounted().is_empty() { "" } else { ", but not as a mount would show it" };

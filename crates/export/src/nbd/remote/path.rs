@@ -1,0 +1,104 @@
+//! One way to a drive, and what was seen of the server there.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use wattle_rt::{Instant, PathState, PeerProcess};
+
+use crate::nbd::client::Client;
+use crate::nbd::uri::Uri;
+
+/// One way to the drive.
+pub(super) struct Path {
+    pub(super) uri: Uri,
+    pub(super) state: Cell<PathState>,
+    pub(super) failures: Cell<u64>,
+    /// What listens there was seen to have connections to others, and may hand on what it is sent.
+    pub(super) hands_on: Cell<bool>,
+    /// Since when it answers, while it is not needed.
+    pub(super) ready_since: Cell<Option<Instant>>,
+    /// A connection for reads in turn, beside the one in use.
+    pub(super) reader: RefCell<Option<Rc<Client>>>,
+    /// The last reader was closed from here, and its server lived then: it may have ceased to
+    /// listen before.
+    closed_alive: Cell<bool>,
+    /// Processes that answered there and were not over when they were last looked at.
+    processes: RefCell<Vec<Arc<PeerProcess>>>,
+}
+
+impl Path {
+    pub(super) fn new(uri: Uri) -> Self {
+        Self {
+            uri,
+            state: Cell::new(PathState::Ready),
+            failures: Cell::new(0),
+            hands_on: Cell::new(false),
+            ready_since: Cell::new(None),
+            reader: RefCell::new(None),
+            closed_alive: Cell::new(false),
+            processes: RefCell::default(),
+        }
+    }
+
+    /// The same way, for the drive that takes the place of one that has ended: what was seen of
+    /// the server there counts on.
+    pub(super) fn again(&self) -> Self {
+        let path = Self::new(self.uri.clone());
+        path.failures.set(self.failures.get());
+        path.hands_on.set(self.hands_on.get());
+        path.closed_alive.set(self.closed_alive.get());
+        *path.processes.borrow_mut() = self.processes.borrow().clone();
+        path
+    }
+
+    pub(super) fn fail(&self) {
+        self.state.set(PathState::Failed);
+        self.failures.update(|failures| failures + 1);
+    }
+
+    /// Closes the reader: a server that takes one client at a time takes the next one then. Reads
+    /// in flight over it go on by the path in use.
+    pub(super) fn end_reader(&self) {
+        if let Some(reader) = self.reader.take() {
+            self.closed_alive.set(!reader.has_ended());
+            reader.close();
+        }
+    }
+
+    /// Takes note of what a connection by it shows of the server.
+    pub(super) fn note_server(&self, client: &Client) {
+        self.hands_on.update(|before| before || client.peer_hands_on());
+        self.closed_alive.set(false);
+        let mut processes = self.processes.borrow_mut();
+        processes.retain(|known| !known.is_over());
+        let is_known = |peer: &Arc<PeerProcess>| processes.iter().any(|known| known.id() == peer.id());
+        if let Some(new) = client.peer().filter(|peer| !is_known(peer) && !peer.is_over()) {
+            processes.push(new.clone());
+        }
+    }
+
+    /// Whether what answered there may live though nothing listens: it is a process that is known
+    /// to live, or it had a connection for reads until now.
+    pub(super) fn may_live(&self) -> bool {
+        let mut processes = self.processes.borrow_mut();
+        processes.retain(|known| !known.is_over());
+        let reads = self.reader.borrow().as_ref().is_some_and(|reader| !reader.has_ended());
+        reads || self.closed_alive.get() || !processes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_of_a_server_counts_for_the_next_drive() {
+        let path = Path::new("nbd://nas/disk0".parse().unwrap());
+        path.fail();
+        path.hands_on.set(true);
+        let again = path.again();
+        assert_eq!((again.hands_on.get(), again.failures.get()), (true, 1));
+        assert_eq!(again.state.get(), PathState::Ready);
+    }
+}

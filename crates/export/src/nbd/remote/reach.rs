@@ -168,7 +168,7 @@ impl Link {
     async fn connect_to(&self, path: usize, may_take: Duration) -> Result<(Client, Identity), Again> {
         let uri = &self.paths[path].uri;
         let connected = async {
-            let client = Client::connect_to_peer(&self.core, &uri.address, &uri.export).await?;
+            let client = Client::connect_to_peer(&self.core, uri).await?;
             self.paths[path].hands_on.update(|before| before || client.peer_hands_on());
             let identity = match self.paths.len() {
                 1 => Identity::default(),
@@ -229,7 +229,7 @@ pub(super) async fn first(
     let (mut found, mut refused) = (None, None);
     for (path, uri) in uris.iter().enumerate() {
         let connected = async {
-            let client = Client::connect_to_peer(core, &uri.address, &uri.export).await?;
+            let client = Client::connect_to_peer(core, uri).await?;
             let facts = Facts::of(&client)?;
             let identity = match uris.len() {
                 1 => Identity::default(),
@@ -357,6 +357,11 @@ pub(super) async fn reopen(link: &Rc<Link>) -> Result<Device, ReopenError> {
                 failed = match again {
                     Again::Later(ClientError::Connection(error)) => ReopenError::Connection(error),
                     Again::Later(ClientError::Closed) => ReopenError::Connection(IoError::GONE),
+                    Again::Later(ClientError::Tls(fault)) => ReopenError::Tls(fault.text()),
+                    Again::Later(ClientError::NoTls) => ReopenError::Tls("the server speaks no TLS"),
+                    Again::Later(ClientError::TlsFiles) => {
+                        ReopenError::Tls("this side's certificates cannot be used")
+                    }
                     Again::Later(_) => ReopenError::Refused,
                     Again::Silent => ReopenError::Silent,
                     Again::Never(_) => ReopenError::Changed,

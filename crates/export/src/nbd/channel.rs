@@ -188,8 +188,10 @@ impl TlsLine {
                 Ok(true) => {}
                 Ok(false) => return Ok(done),
                 // What came whole before is given first; the fault stays.
-                Err(_) if done > 0 => return Ok(done),
-                Err(ended) => return Err(ended),
+                Err(ended) => {
+                    done += self.session.borrow_mut().reader().read(&mut buf[done..]).unwrap_or(0);
+                    return if done > 0 { Ok(done) } else { Err(ended) };
+                }
             }
         }
     }
@@ -322,5 +324,185 @@ impl Write for Out {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConnection, ServerConnection};
+    use wattle_rt::{SimWorld, WorldConfig};
+    use wattle_tls::{ClientTls, ServerTls, TlsClients};
+
+    use super::*;
+
+    /// The two sides of a session that trust each other.
+    fn sessions() -> [Connection; 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let certificates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/certificates");
+        for (name, from) in [
+            ("ca-cert.pem", "ca.pem"),
+            ("server-cert.pem", "server.pem"),
+            ("server-key.pem", "server.key"),
+            ("client-cert.pem", "client.pem"),
+            ("client-key.pem", "client.key"),
+        ] {
+            std::fs::copy(certificates.join(from), dir.path().join(name)).unwrap();
+            let owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(dir.path().join(name), owner).unwrap();
+        }
+        let server = ServerTls::open(dir.path(), TlsClients::Certified).unwrap().current().0;
+        let client = ClientTls::open(Some(dir.path()), true).unwrap().config;
+        let client = ClientConnection::new(client, ServerName::try_from("localhost").unwrap()).unwrap();
+        [client.into(), ServerConnection::new(server).unwrap().into()]
+    }
+
+    /// Runs a test in a world with two ends of a stream of which little fits between.
+    fn in_world(test: impl AsyncFnOnce(Core, Stream, Stream) + 'static) {
+        let mut world = SimWorld::new(WorldConfig { seed: 7, cores: 1, ..WorldConfig::default() });
+        let (endpoint, listener) = world.endpoint(4096);
+        let run = async move |core: Core| {
+            let client = endpoint.connect().unwrap();
+            let server = core.accept(&listener).await.unwrap();
+            test(core, client, server).await;
+        };
+        world.run(run).expect_done();
+    }
+
+    /// Both sides after their handshake.
+    async fn lines(core: &Core, client: Stream, server: Stream) -> [Rc<TlsLine>; 2] {
+        let [ours, theirs] = sessions();
+        let task = core.clone();
+        let other = core.spawn(async move { TlsLine::open(&task, server, theirs).await });
+        let line = TlsLine::open(core, client, ours).await.unwrap();
+        [line, other.await.unwrap()]
+    }
+
+    fn noise(seed: u64, len: usize) -> Vec<u8> {
+        let mut state = seed;
+        let next = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        };
+        std::iter::repeat_with(next).take(len).collect()
+    }
+
+    async fn receive(line: Rc<TlsLine>, len: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while all.len() < len {
+            let room = 1 + (all.len() * 7) % 50_000;
+            let (count, buf) = line.recv(BufMut::alloc(room)).await;
+            all.extend_from_slice(&buf[..count.unwrap()]);
+        }
+        all
+    }
+
+    /// Sends it in pieces of all sizes, several in a send, and has the keys changed again and again.
+    async fn send(line: Rc<TlsLine>, bytes: Vec<u8>) {
+        let (mut rest, mut round) = (bytes.as_slice(), 0_usize);
+        while !rest.is_empty() {
+            let mut bufs = Vec::new();
+            for part in 0..4 {
+                let len = [16, 4096, 70_000, 300_000, 1][(round + part) % 5].min(rest.len());
+                bufs.push(Buf::copy_of(&rest[..len]));
+                rest = &rest[len..];
+            }
+            if round % 3 == 1 {
+                // Asks the other side to change its own too.
+                line.session.borrow_mut().refresh_traffic_keys().unwrap();
+            }
+            line.send(&bufs).await.unwrap();
+            round += 1;
+        }
+    }
+
+    /// Neither waits for the other to receive first, whatever TLS has to say meanwhile.
+    #[test]
+    fn both_sides_send_and_receive_at_once() {
+        in_world(async |core, client, server| {
+            let [client, server] = lines(&core, client, server).await;
+            let (there, back) = (noise(1, 3 << 20), noise(2, 2 << 20));
+            let sends = [(client.clone(), there.clone()), (server.clone(), back.clone())];
+            let sending = sends.map(|(line, bytes)| core.spawn(send(line, bytes)));
+            let receiving = core.spawn(receive(server, there.len()));
+            assert!(receive(client, back.len()).await == back);
+            assert!(receiving.await == there);
+            for sent in sending {
+                sent.await;
+            }
+        });
+    }
+
+    #[test]
+    fn an_end_is_an_end_with_and_without_a_farewell() {
+        for farewell in [true, false] {
+            in_world(async move |core, client, server| {
+                let [client, server] = lines(&core, client, server).await;
+                let stream = client.stream.clone();
+                let channel = Channel::Tls(client);
+                channel.send(&core, vec![Buf::copy_of(b"the last words")]).await.unwrap();
+                if farewell {
+                    channel.say_end().await;
+                } else {
+                    stream.shutdown();
+                }
+                assert_eq!(receive(server.clone(), 14).await, b"the last words");
+                for _ in 0..2 {
+                    assert_eq!(server.recv(BufMut::alloc(10)).await.0, Err(Ended::Closed));
+                }
+            });
+        }
+    }
+
+    /// What came whole before is good, and nothing behind it.
+    #[test]
+    fn what_was_changed_on_the_way_is_not_taken() {
+        in_world(async |core, client, server| {
+            let [client, server] = lines(&core, client, server).await;
+            let sealed = |text: &[u8]| {
+                let sealed = client.seal(&mut Left { bufs: &[Buf::copy_of(text)], at: 0 }).unwrap();
+                sealed.iter().flat_map(|buf| buf.to_vec()).collect::<Vec<u8>>()
+            };
+            let mut bytes = [sealed(b"first"), sealed(b"second")].concat();
+            *bytes.last_mut().unwrap() ^= 1;
+            core.send(&client.stream, vec![Buf::copy_of(&bytes)]).await.unwrap();
+            assert_eq!(receive(server.clone(), 5).await, b"first");
+            for _ in 0..2 {
+                let received = server.recv(BufMut::alloc(10)).await.0;
+                assert_eq!(received, Err(Ended::Tls(TlsFault::Broken)));
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_no_tls_ends_the_handshake() {
+        let hello = {
+            let [mut client, _] = sessions();
+            let mut bytes = Vec::new();
+            client.write_tls(&mut bytes).unwrap();
+            bytes
+        };
+        let cut = hello[..hello.len() / 2].to_vec();
+        let huge = [0x16, 3, 1, 0xff, 0xff].into_iter().chain([0; 70_000]).collect();
+        let endless = [0x16, 3, 3, 0x40, 0, 1, 0xff, 0xff, 0xff].into_iter().chain([0; 100_000]).collect();
+        for (ix, bytes) in [b"IHAVEOPT\0\0\0\x07".to_vec(), vec![0; 1 << 20], huge, endless, cut, Vec::new()]
+            .into_iter()
+            .enumerate()
+        {
+            in_world(async move |core, client, server| {
+                let [_, session] = sessions();
+                let (task, bytes) = (core.clone(), Buf::copy_of(&bytes));
+                core.spawn(async move {
+                    let _ = task.send(&client, vec![bytes]).await;
+                    client.shutdown();
+                });
+                let opened = TlsLine::open(&core, server.clone(), session).await.map(drop);
+                server.shutdown();
+                let expected = if ix < 4 { Ended::Tls(TlsFault::Broken) } else { Ended::Closed };
+                assert_eq!(opened, Err(expected), "case {ix}");
+            });
+        }
     }
 }

@@ -497,6 +497,62 @@ mod tests {
         }
     }
 
+    /// Feeds a handshake that requires TLS; what was answered, how it ended, and what is left.
+    fn run_in_clear(input: &[u8]) -> (Vec<(u32, u32, Vec<u8>)>, HandshakeStep, usize) {
+        let exports = [export("a")];
+        let mut handshake = Handshake::new(&exports, Some(0)).requiring_tls();
+        let (mut out, mut rest) = (Vec::new(), input);
+        loop {
+            let (used, step) = handshake.advance(rest, &mut out);
+            rest = &rest[used..];
+            if step != HandshakeStep::Reply && (step != HandshakeStep::More || used == 0) {
+                return (split(&out), step, rest.len());
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_told_before_tls() {
+        let mut input = FIXED.to_vec();
+        let asked = [options::LIST, options::STRUCTURED_REPLY, options::SET_META_CONTEXT, 77];
+        asked.iter().for_each(|kind| input.extend(option(*kind, &[])));
+        for kind in [options::INFO, options::GO] {
+            input.extend(option(kind, &query("a", &[infos::NAME])));
+        }
+        input.extend(option(options::GO, &[0; OPTION_BYTES_MAX + 1]));
+        input.extend(option(options::STARTTLS, b"data"));
+        input.extend(option(options::STARTTLS, &[]));
+        input.extend_from_slice(b"injected");
+        let (answers, step, left) = run_in_clear(&input);
+        assert_eq!((step, left), (HandshakeStep::StartTls, 8));
+        let kinds: Vec<u32> = answers.iter().map(|(_, kind, _)| *kind).collect();
+        let required = [replies::ERR_TLS_REQD; 7];
+        assert_eq!(kinds, [&required[..], &[replies::ERR_INVALID, replies::ACK]].concat());
+        assert!(answers.iter().all(|(.., data)| data.is_empty()));
+        // An export name cannot be refused in another way, and a goodbye is one.
+        let name = [&FIXED[..], &option(options::EXPORT_NAME, b"a")].concat();
+        assert_eq!(run_in_clear(&name).1, HandshakeStep::Close);
+        let (answers, step, _) = run_in_clear(&[&FIXED[..], &option(options::ABORT, &[])].concat());
+        assert_eq!((answers[0].1, step), (replies::ACK, HandshakeStep::Close));
+        // The first bytes of TLS itself.
+        assert_eq!(run_in_clear(&[0x16, 3, 1, 0, 5]).1, HandshakeStep::Close);
+    }
+
+    #[test]
+    fn what_was_said_in_clear_is_forgotten() {
+        let exports = [export("a")];
+        let (mut handshake, mut out) = (Handshake::new(&exports, Some(0)).requiring_tls(), Vec::new());
+        handshake.structured = true;
+        for message in [FIXED.to_vec(), option(options::STARTTLS, &[])] {
+            assert_eq!(handshake.advance(&message, &mut out).0, message.len());
+        }
+        out.clear();
+        handshake.advance(&option(options::STARTTLS, &[]), &mut out);
+        assert_eq!(split(&out), [(options::STARTTLS, replies::ERR_INVALID, vec![])], "once is enough");
+        let (_, step) = handshake.advance(&option(options::GO, &query("", &[])), &mut out);
+        assert_eq!(step, HandshakeStep::Transmit(ChosenExport { export: 0, structured: false }));
+    }
+
     #[test]
     fn the_preferred_size_is_one_the_protocol_can_say() {
         let preferred = |io_min_bytes| ExportFacts { io_min_bytes, ..export("a") }.block_sizes()[1];

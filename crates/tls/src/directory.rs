@@ -36,7 +36,7 @@ use crate::files::{
 pub enum TlsClients {
     /// Those with a certificate that `ca-cert.pem` vouches for.
     Certified,
-    /// All: what they send is encrypted, and anyone can be one.
+    /// All: what they send is encrypted, and every machine can be one.
     Any,
 }
 

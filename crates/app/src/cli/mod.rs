@@ -440,7 +440,8 @@ pub struct NbdArgs {
     /// again.
     #[arg(long, value_name = "DIR", requires = "exports")]
     pub tls_certificates: Option<PathBuf>,
-    /// Hear clients without a certificate too: what they send is encrypted, and anyone can be one.
+    /// Hear clients without a certificate too: what they send is encrypted, and every
+    /// machine can be one.
     #[arg(long, requires = "tls_certificates")]
     pub tls_any_client: bool,
 }

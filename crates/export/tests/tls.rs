@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use support::tls::{certificates, uri, whole};
-use support::{Client, MIB, Rig, info_query, pattern, with_secured_server};
+use support::{Client, MIB, Rig, info_query, pattern, with_secured_server, within};
 use tempfile::TempDir;
 use wattle_export::nbd::protocol::{self as proto, options, replies};
 use wattle_export::nbd::remote::{Patience, RemoteError, connect};
@@ -200,9 +200,12 @@ fn clients_that_play_foul_get_nowhere_and_disturb_no_other() {
                 assert_eq!(client.option_reply().await.1, replies::ACK);
             }
             let mut answer = Vec::new();
-            while let Some(byte) = client.exactly(1).await {
-                answer.extend(byte);
-            }
+            let ended = async {
+                while let Some(byte) = client.exactly(1).await {
+                    answer.extend(byte);
+                }
+            };
+            within(&rig.core, second, ended).await.expect("closed at once, not when its time is over");
             // At most an alert of TLS, and nothing of NBD.
             assert!(answer.len() < 10 && (later || answer.is_empty()), "{answer:?}");
         }

@@ -417,8 +417,8 @@ fn uri(address: &NbdAddress, secured: bool, export: &str) -> String {
     }
 }
 
-/// Where an NBD URI of [`Endpoint::way`] leads without TLS: the address, and the name of the export;
-/// `None` of anything else.
+/// Where an NBD URI of [`Endpoint::way`] leads without TLS: the address, and the name of the
+/// export; `None` of anything else.
 pub fn parse_uri(uri: &str) -> Option<(NbdAddress, String)> {
     if let Some(rest) = uri.strip_prefix("nbd+unix:///") {
         let (export, path) = rest.split_once("?socket=")?;

@@ -193,7 +193,8 @@ fn openssl(dir: &Path, args: &[&str]) {
     assert!(run.status.success(), "openssl {args:?}: {}", String::from_utf8_lossy(&run.stderr));
 }
 
-/// An authority with a server and two clients, of which one is revoked, by a list that holds until then.
+/// An authority with a server and two clients, one of them on a list of revoked ones that holds
+/// until `crl_end`.
 fn revoking_authority(dir: &Path, crl_end: &str) {
     fs::write(
         dir.join("ca.cnf"),

@@ -399,7 +399,7 @@ mod tests {
         all
     }
 
-    /// Sends it in pieces of all sizes, several in a send, and has the keys changed again and again.
+    /// Sends it in pieces of all sizes, several in a send, and has the keys changed now and then.
     async fn send(line: Rc<TlsLine>, bytes: Vec<u8>) {
         let (mut rest, mut round) = (bytes.as_slice(), 0_usize);
         while !rest.is_empty() {

@@ -144,8 +144,8 @@ impl Client {
         Self::over(core, stream, export).await
     }
 
-    /// The same for what a URI names, with TLS if it says so. Finds out which process answers, where
-    /// that can be told: on a Unix socket.
+    /// The same for what a URI names, with TLS if it says so. Finds out which process answers,
+    /// where that can be told: on a Unix socket.
     ///
     /// # Errors
     /// As [`Self::connect`]; or the server is not trusted, or does not trust this side.

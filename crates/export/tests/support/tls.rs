@@ -33,7 +33,7 @@ pub fn whole() -> TempDir {
     certificates("ca.pem", Some("server"), Some("client"))
 }
 
-/// The export `disk` of a server, with the certificates of a directory, and what more the query says.
+/// The export `disk` of a server, with the certificates of a directory and more of a query.
 pub fn uri(socket: &Path, dir: &TempDir, more: &str) -> Uri {
     let (socket, dir) = (socket.display(), dir.path().display());
     format!("nbds+unix:///disk?socket={socket}&tls-certificates={dir}{more}").parse().unwrap()

@@ -40,6 +40,15 @@ pub fn state_dir(asked: Option<&Path>) -> StateDir {
     StateDir::new(named.or_else(of_xdg).or_else(of_root).or_else(of_home))
 }
 
+/// Where certificates of NBD clients are looked for, as libnbd has it: below the home directory,
+/// then in `/etc`.
+pub fn certificate_dirs() -> Vec<PathBuf> {
+    let home = from_env("HOME");
+    let of_home =
+        home.iter().flat_map(|home| [".pki/libnbd", ".config/pki/libnbd"].map(|dir| home.join(dir)));
+    of_home.chain([PathBuf::from("/etc/pki/libnbd")]).collect()
+}
+
 /// What systemd, or what else started this process, wants to hear of it.
 pub struct ManagerWish {
     /// Where it is told: a path, or a name behind `@`.

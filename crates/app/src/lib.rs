@@ -26,7 +26,7 @@ use wattle_server::remotes::Remotes;
 
 /// Does what was typed and says how it ended.
 pub fn run() -> ExitCode {
-    let remotes = Remotes::default();
+    let remotes = Remotes::new(environment::certificate_dirs());
     let access = MemberAccess::local().with_remotes(Arc::new(move |name: &str| remotes.open(name)));
     let matches = cli::Cli::command().try_get_matches();
     let typed =

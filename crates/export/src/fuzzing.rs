@@ -9,12 +9,29 @@ use crate::fuse::tree::{FileFacts, NodeTree, Owner};
 use crate::nbd::Uri;
 use crate::nbd::handshake::{self, ExportFacts, Handshake};
 use crate::nbd::limits::REQUEST_BYTES_MAX;
-use crate::nbd::protocol::{self, NbdRequest, REQUEST_BYTES, SIMPLE_REPLY_BYTES};
+use crate::nbd::protocol::{self, NbdRequest, OPTION_REPLY_BYTES, REQUEST_BYTES, SIMPLE_REPLY_BYTES};
 use crate::nbd::request::{self, NbdCommand};
 
 const SIZE_BYTES: u64 = 1 << 30;
 /// What one message may be answered with: names and descriptions of all exports.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// Before TLS a client gets nowhere, and is told nothing of what is offered.
+fn nothing_in_clear(mut shake: Handshake<'_>, mut rest: &[u8]) {
+    let mut out = Vec::new();
+    loop {
+        out.clear();
+        let (taken, step) = shake.advance(rest, &mut out);
+        assert!(out.len() <= OPTION_REPLY_BYTES, "an answer without data");
+        rest = &rest[taken..];
+        match step {
+            handshake::HandshakeStep::Transmit(_) => panic!("it has to be TLS"),
+            handshake::HandshakeStep::Close | handshake::HandshakeStep::StartTls => return,
+            handshake::HandshakeStep::More if taken == 0 || rest.is_empty() => return,
+            handshake::HandshakeStep::More | handshake::HandshakeStep::Reply => {}
+        }
+    }
+}
 
 /// All that a client says on one connection: the handshake, and requests if it gets there.
 pub fn fuzz_nbd(data: &[u8]) {
@@ -26,6 +43,7 @@ pub fn fuzz_nbd(data: &[u8]) {
         io_min_bytes: 65536,
     };
     let exports = [export("data", false), export("group/volume", true)];
+    nothing_in_clear(Handshake::new(&exports, Some(0)).requiring_tls(), data);
     let mut shake = Handshake::new(&exports, Some(0));
     let mut rest = data;
     let mut out = Vec::new();
@@ -37,6 +55,7 @@ pub fn fuzz_nbd(data: &[u8]) {
         match step {
             handshake::HandshakeStep::Transmit(chosen) => break chosen,
             handshake::HandshakeStep::Close => return,
+            handshake::HandshakeStep::StartTls => unreachable!("there is no TLS"),
             handshake::HandshakeStep::More if taken == 0 || rest.is_empty() => return,
             handshake::HandshakeStep::More | handshake::HandshakeStep::Reply => {}
         }

@@ -29,7 +29,7 @@ const PATIENCE: Patience = Patience {
 };
 
 fn uri(socket: &Path) -> Uri {
-    Uri { address: NbdAddress::Unix(socket.to_owned()), export: String::new() }
+    Uri { address: NbdAddress::Unix(socket.to_owned()), export: String::new(), tls: None }
 }
 
 async fn write(core: &Core, drive: &Device, offset: u64, data: &[u8]) -> Result<(), IoError> {
@@ -114,7 +114,7 @@ impl Scripted {
                 HandshakeStep::More => self.receive(&stream, &mut received).await?,
                 HandshakeStep::Reply => {}
                 HandshakeStep::Transmit(_) => break,
-                HandshakeStep::Close => return None,
+                HandshakeStep::Close | HandshakeStep::StartTls => return None,
             }
         }
         loop {

@@ -73,7 +73,7 @@ impl Activated {
     }
 
     fn uri(&self) -> Uri {
-        Uri { address: NbdAddress::Unix(self.socket.clone()), export: String::new() }
+        Uri { address: NbdAddress::Unix(self.socket.clone()), export: String::new(), tls: None }
     }
 }
 

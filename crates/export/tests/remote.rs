@@ -42,7 +42,7 @@ const SHORT: Patience = Patience {
 };
 
 fn uri(socket: &Path, export: &str) -> Uri {
-    Uri { address: NbdAddress::Unix(socket.to_owned()), export: export.to_owned() }
+    Uri { address: NbdAddress::Unix(socket.to_owned()), export: export.to_owned(), tls: None }
 }
 
 async fn connect(core: &Core, uri: &Uri, name: &str, patience: Patience) -> Result<Device, RemoteError> {
@@ -318,7 +318,7 @@ impl Peer {
                 HandshakeStep::More => peer.receive().await,
                 HandshakeStep::Reply => {}
                 HandshakeStep::Transmit(_) => return peer,
-                HandshakeStep::Close => panic!("the client gave up"),
+                HandshakeStep::Close | HandshakeStep::StartTls => panic!("the client gave up"),
             }
         }
     }

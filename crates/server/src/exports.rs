@@ -1,16 +1,19 @@
 //! Where clients connect: listening and mounting there, and the ways that lead there.
 
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use wattle_control::stack::LogicalId;
 use wattle_control::{Code, Problem};
 use wattle_engine::VolumeRef;
 use wattle_export::fuse::{self, Files, StartError, Stopped, Transport};
-use wattle_export::nbd::{self, Export, Limits, TurnedAway};
+use wattle_export::nbd::{self, Export, Limits, TlsNote, TurnedAway};
 pub use wattle_export::{Address, NbdAddress};
 use wattle_rt::fuse::{FuseMount, MountError};
 use wattle_rt::{Core, IoError, ListenError, Listener};
+use wattle_tls::{ServerTls, TlsClients};
 
 use crate::log::ServerLog;
 use crate::socket::check_socket_path;
@@ -46,16 +49,39 @@ pub enum Endpoint {
 pub struct NbdEndpoint {
     listener: Listener,
     address: NbdAddress,
+    /// Clients have to speak TLS, and are shown this.
+    tls: Option<Arc<ServerTls>>,
+}
+
+/// How clients over TCP are kept apart from every other machine.
+#[derive(Debug, Clone, Default)]
+pub struct NbdSecurity {
+    /// They speak TLS, and are shown this. Unix sockets are guarded by their permissions.
+    pub tls: Option<Arc<ServerTls>>,
+    /// Listen beyond this machine also without TLS or without certificates of clients.
+    pub insecure: bool,
+}
+
+impl NbdSecurity {
+    /// Strangers neither read on the way nor become clients.
+    fn is_protected(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.clients() == TlsClients::Certified)
+    }
 }
 
 /// Makes the place at an address.
 ///
 /// # Errors
-/// The socket is in use or cannot be made, nothing can be mounted in the directory, or the kind of
-/// export is not offered.
-pub fn prepare(address: &Address, read_only: bool, log: &ServerLog) -> Result<Endpoint, Problem> {
+/// The socket is in use or cannot be made, it would be open to the network unprotected, nothing can
+/// be mounted in the directory, or the kind of export is not offered.
+pub fn prepare(
+    address: &Address,
+    read_only: bool,
+    security: &NbdSecurity,
+    log: &ServerLog,
+) -> Result<Endpoint, Problem> {
     match address {
-        Address::Nbd(nbd) => listen(nbd).map(Endpoint::Nbd),
+        Address::Nbd(nbd) => listen(nbd, security, log).map(Endpoint::Nbd),
         Address::Fuse(dir) => mount(dir, read_only, log).map(Endpoint::Fuse),
         other => Err(Problem::new(
             Code::NotSupportedYet,
@@ -66,7 +92,7 @@ pub fn prepare(address: &Address, read_only: bool, log: &ServerLog) -> Result<En
     }
 }
 
-fn listen(nbd: &NbdAddress) -> Result<NbdEndpoint, Problem> {
+fn listen(nbd: &NbdAddress, security: &NbdSecurity, log: &ServerLog) -> Result<NbdEndpoint, Problem> {
     let problem = |why: String, next| {
         Problem::new(Code::ListenFailed, format!("cannot listen at nbd={nbd}"), why, next)
     };
@@ -88,7 +114,34 @@ fn listen(nbd: &NbdAddress) -> Result<NbdEndpoint, Problem> {
         }
         (nbd, _) => nbd.clone(),
     };
-    Ok(NbdEndpoint { listener, address })
+    let Some(local) = listener.local_addr() else { return Ok(NbdEndpoint { listener, address, tls: None }) };
+    // No connection is accepted yet, so what is refused here was open to none.
+    if !is_loopback(local.ip()) && !security.is_protected() {
+        if !security.insecure {
+            return Err(Problem::new(
+                Code::ListenUnprotected,
+                format!("nbd={nbd} can be reached from other machines"),
+                match security.tls {
+                    None => {
+                        "without TLS and certificates of clients every machine could read and write what is there"
+                    }
+                    Some(_) => {
+                        "without certificates of clients every machine could read and write what is there"
+                    }
+                },
+                "give --tls-certificates DIR with a ca-cert.pem (docs/service.md), listen at 127.0.0.1 or unix:PATH, or take \
+                 the risk: --insecure",
+            ));
+        }
+        log.note(&format!("nbd={address} is open to every machine that reaches it (--insecure)"));
+    }
+    Ok(NbdEndpoint { listener, address, tls: security.tls.clone() })
+}
+
+/// Whether an address is this machine's own, also as IPv6 writes those of IPv4.
+#[must_use]
+pub fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
 }
 
 fn mount(dir: &Path, read_only: bool, log: &ServerLog) -> Result<FuseMount, Problem> {
@@ -136,7 +189,7 @@ impl Endpoint {
     /// being the default export whose name is empty; else the path of its file.
     pub fn way(&self, array: &str, arrays: usize) -> String {
         match self {
-            Self::Nbd(nbd) => uri(&nbd.address, if arrays == 1 { "" } else { array }),
+            Self::Nbd(nbd) => uri(&nbd.address, nbd.tls.is_some(), if arrays == 1 { "" } else { array }),
             Self::Fuse(mount) => file_of(mount.dir(), array),
         }
     }
@@ -171,11 +224,15 @@ impl Endpoint {
                     volume: offered.volume.clone(),
                     description: offered.description.clone(),
                 });
-                let started = nbd::NbdServer::start(core, nbd.listener, exports.collect(), Limits::default());
+                let (secured, limits) = (nbd.tls.is_some(), Limits::default());
+                let exports = exports.collect();
+                let started = nbd::NbdServer::start_secured(core, nbd.listener, exports, limits, nbd.tls);
                 let handle = started.await.map_err(|error| start_problem(&error.into()))?;
                 let (address, log) = (nbd.address.clone(), log.clone());
+                let (at, tls_log) = (nbd.address.clone(), log.clone());
                 handle.on_crowd(move |crowd| tell_crowd(&log, &address, crowd));
-                let place = ExportPlace::Nbd(handle.exports(), nbd.address);
+                handle.on_tls(move |note| tell_tls(&tls_log, &at, note));
+                let place = ExportPlace::Nbd(handle.exports(), nbd.address, secured);
                 Ok((RunningExport::Nbd(handle), place))
             }
             Self::Fuse(mount) => {
@@ -197,6 +254,23 @@ fn tell_crowd(log: &ServerLog, address: &NbdAddress, crowd: &TurnedAway) {
         "nbd={address}: {limit} clients are connected, which is all there may be; idle ones closed for new ones: {closed}; \
          new ones refused as none was idle: {refused}"
     ));
+}
+
+fn tell_tls(log: &ServerLog, address: &NbdAddress, note: &TlsNote) {
+    log.note(&match note {
+        TlsNote::Refused(1, fault) => {
+            format!("nbd={address}: a client was refused in its TLS handshake: {fault}")
+        }
+        TlsNote::Refused(count, fault) => {
+            format!(
+                "nbd={address}: {count} clients were refused in their TLS handshakes, the last one: {fault}"
+            )
+        }
+        TlsNote::Files(error) => {
+            let next = error.next();
+            format!("nbd={address}: clients are shown the certificate from before: {error}; next: {next}")
+        }
+    });
 }
 
 fn start_problem(error: &StartError) -> Problem {
@@ -245,8 +319,8 @@ impl RunningExport {
 /// Where volumes are offered, to offer others there and take some away.
 #[derive(Clone)]
 pub enum ExportPlace {
-    /// Exports of NBD, and where clients connect.
-    Nbd(nbd::Exports, NbdAddress),
+    /// Exports of NBD, where clients connect, and whether they speak TLS there.
+    Nbd(nbd::Exports, NbdAddress, bool),
     /// Files, and where they are.
     Fuse(Files, PathBuf),
 }
@@ -259,7 +333,7 @@ impl ExportPlace {
     pub async fn add(&self, core: &Core, offered: &Offered) -> Result<String, Problem> {
         let (name, volume) = (&offered.name, offered.volume.clone());
         let added = match self {
-            Self::Nbd(exports, _) => {
+            Self::Nbd(exports, ..) => {
                 let export = Export { volume, description: offered.description.clone() };
                 exports.add(core, export, offered.is_default).await.map_err(StartError::from)
             }
@@ -267,7 +341,9 @@ impl ExportPlace {
         };
         added.map_err(|error| start_problem(&error))?;
         Ok(match self {
-            Self::Nbd(_, address) => uri(address, if offered.is_default { "" } else { name }),
+            Self::Nbd(_, address, secured) => {
+                uri(address, *secured, if offered.is_default { "" } else { name })
+            }
             Self::Fuse(_, dir) => file_of(dir, name),
         })
     }
@@ -281,7 +357,7 @@ impl ExportPlace {
             _ => Some(format!("{count} {what}s")),
         };
         match self {
-            Self::Nbd(exports, _) => times(exports.hide(core, name).await, "NBD client"),
+            Self::Nbd(exports, ..) => times(exports.hide(core, name).await, "NBD client"),
             Self::Fuse(files, _) => times(files.hide(core, name, true).await as usize, "open file"),
         }
     }
@@ -289,7 +365,7 @@ impl ExportPlace {
     /// Lets a volume be found again.
     pub async fn show(&self, core: &Core, name: &str) {
         match self {
-            Self::Nbd(exports, _) => exports.show(core, name).await,
+            Self::Nbd(exports, ..) => exports.show(core, name).await,
             Self::Fuse(files, _) => drop(files.hide(core, name, false).await),
         }
     }
@@ -297,7 +373,7 @@ impl ExportPlace {
     /// Takes a volume away.
     pub async fn remove(&self, core: &Core, name: &str) {
         match self {
-            Self::Nbd(exports, _) => exports.remove(core, name).await,
+            Self::Nbd(exports, ..) => exports.remove(core, name).await,
             Self::Fuse(files, _) => drop(files.hide(core, name, true).await),
         }
     }
@@ -323,21 +399,26 @@ impl ExportPlace {
 }
 
 /// The URI of an export, by the NBD URI specification; the empty name is the default export.
-fn uri(address: &NbdAddress, export: &str) -> String {
+fn uri(address: &NbdAddress, secured: bool, export: &str) -> String {
+    let scheme = if secured { "nbds" } else { "nbd" };
     match address {
         NbdAddress::Unix(path) => {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-            format!("nbd+unix:///{}?socket={}", percent(export, ""), percent(&path.to_string_lossy(), "/"))
+            format!(
+                "{scheme}+unix:///{}?socket={}",
+                percent(export, ""),
+                percent(&path.to_string_lossy(), "/")
+            )
         }
         NbdAddress::Tcp { host, port } if host.contains(':') => {
-            format!("nbd://[{host}]:{port}/{}", percent(export, ""))
+            format!("{scheme}://[{host}]:{port}/{}", percent(export, ""))
         }
-        NbdAddress::Tcp { host, port } => format!("nbd://{host}:{port}/{}", percent(export, "")),
+        NbdAddress::Tcp { host, port } => format!("{scheme}://{host}:{port}/{}", percent(export, "")),
     }
 }
 
-/// Where an NBD URI of [`Endpoint::way`] leads: the address, and the name of the export; `None` of
-/// anything else.
+/// Where an NBD URI of [`Endpoint::way`] leads without TLS: the address, and the name of the
+/// export; `None` of anything else.
 pub fn parse_uri(uri: &str) -> Option<(NbdAddress, String)> {
     if let Some(rest) = uri.strip_prefix("nbd+unix:///") {
         let (export, path) = rest.split_once("?socket=")?;

@@ -29,4 +29,7 @@ pub mod serving;
 pub mod settings;
 pub mod socket;
 pub mod time;
+mod tls;
 pub mod why;
+
+pub use tls::tls_problem;

@@ -2,18 +2,31 @@
 //! so that a connection serves the look at a member and its use.
 
 use std::net::ToSocketAddrs;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use wattle_control::{Code, Problem};
 use wattle_export::NbdAddress;
 use wattle_export::nbd::remote::{Patience, RemoteError, connect};
-use wattle_export::nbd::{Uri, UriError};
+use wattle_export::nbd::{ClientError, Uri, UriError, UriTls};
 use wattle_rt::{Core, CoreHandle, Device, ReopenError, beside};
+use wattle_tls::TlsFault;
+
+use crate::tls::tls_problem;
 
 /// Where the connections are, and those that were made, by what they lead to.
 struct Connections {
     core: CoreHandle,
-    open: Vec<(Vec<Spot>, Device)>,
+    open: Vec<Known>,
+}
+
+/// A connection that was made.
+#[derive(Clone)]
+struct Known {
+    spots: Vec<Spot>,
+    /// How TLS is spoken on each path.
+    tls: Vec<Option<UriTls>>,
+    device: Device,
 }
 
 /// What a URI leads to, however it is written: where a connection would end, and what is asked for
@@ -46,22 +59,29 @@ impl Spot {
 /// The drives across a network that a process has connected to.
 #[derive(Default)]
 pub struct Remotes {
+    /// Where certificates are looked for if a URI names no directory.
+    certificates: Vec<PathBuf>,
     /// `None` until the first is named.
     connections: Mutex<Option<Connections>>,
 }
 
 impl Remotes {
+    /// None yet; certificates are looked for in these directories, if a URI names none.
+    #[must_use]
+    pub fn new(certificates: Vec<PathBuf>) -> Self {
+        Self { certificates, ..Self::default() }
+    }
+
     /// Opens the export of a URI, or of several that lead to one drive, or gives the connection
     /// that there is. A connection that was given up is made anew.
     ///
     /// # Errors
-    /// It is no URI of an export, or the server cannot be had.
+    /// It is no URI of an export, the certificates cannot be used, or the server cannot be had.
     pub fn open(&self, name: &str) -> Result<Device, Problem> {
         let uris = paths(name).map(str::parse::<Uri>).collect::<Result<Vec<_>, _>>();
-        let uris = uris.map_err(|error: UriError| {
-            let code = if error == UriError::Tls { Code::NotSupportedYet } else { Code::BadMember };
+        let mut uris = uris.map_err(|error: UriError| {
             Problem::new(
-                code,
+                Code::BadMember,
                 format!("{name}: {error}"),
                 "a member across a network is an export of an NBD server",
                 "write it like nbd://nas:10809/disk0 or 'nbd+unix:///disk0?socket=/run/nbd.sock'; of several paths to one \
@@ -69,9 +89,16 @@ impl Remotes {
             )
             .of_member(name)
         })?;
+        for tls in uris.iter_mut().filter_map(|uri| uri.tls.as_mut()) {
+            tls.usual.clone_from(&self.certificates);
+            // Connections are made elsewhere, and made again: here it can be said which file it is.
+            tls.open().map_err(|error| tls_problem(&error).of_member(name))?;
+        }
         let spots: Vec<Spot> = uris.iter().map(Spot::of).collect();
-        let leads_there = |(known, _): &&(Vec<Spot>, Device)| {
-            known.len() == spots.len() && known.iter().zip(&spots).all(|(known, own)| known.is(own))
+        let tls: Vec<_> = uris.iter().map(|uri| uri.tls.clone()).collect();
+        let leads_there = |known: &&Known| {
+            known.spots.len() == spots.len()
+                && known.spots.iter().zip(&spots).all(|(known, own)| known.is(own))
         };
         let (core, known) = {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,9 +109,20 @@ impl Remotes {
                     none.insert(Connections { core, open: Vec::new() })
                 }
             };
-            let known = connections.open.iter().find(leads_there).map(|(_, device)| device.clone());
+            let known = connections.open.iter().find(leads_there).cloned();
             (connections.core.clone(), known)
         };
+        if known.as_ref().is_some_and(|known| known.tls != tls) {
+            // What was asked for with TLS must not go on without.
+            return Err(Problem::new(
+                Code::BadMember,
+                format!("{name}: it was connected to with other settings of TLS"),
+                "one drive is named twice, with TLS and without, or with other certificates",
+                "write it the same way each time",
+            )
+            .of_member(name));
+        }
+        let known = known.map(|known| known.device);
         let named = name.to_owned();
         let opened = core.call_blocking(async move |core| match known {
             Some(device) => again(&core, device).await.map_err(|error| is_away(&named, error)),
@@ -97,8 +135,8 @@ impl Remotes {
         if let Some(connections) = &mut *connections {
             let known = connections.open.iter().position(|known| leads_there(&known));
             match known {
-                Some(known) => connections.open[known].1 = device.clone(),
-                None => connections.open.push((spots, device.clone())),
+                Some(known) => connections.open[known].device = device.clone(),
+                None => connections.open.push(Known { spots, tls, device: device.clone() }),
             }
         }
         Ok(device)
@@ -143,13 +181,30 @@ fn refused(name: &str, error: RemoteError) -> Problem {
         )
         .of_member(name);
     }
-    Problem::new(
-        Code::OpenFailed,
-        format!("{name}: {error}"),
-        "the server is not there, or does not offer this export as a drive",
-        "`nbdinfo` shows what it offers; check that it runs, and that nothing between here and there forbids it",
-    )
-    .of_member(name)
+    let (why, next) = match error {
+        RemoteError::Client(ClientError::Tls(fault)) => (
+            "a member is used only over a connection that both sides trust, and never without TLS instead",
+            fault.next(),
+        ),
+        RemoteError::Client(ClientError::TlsRequired) => (
+            "its clients have to be encrypted, and to prove what they are",
+            "write it as nbds://, with ?tls-certificates=DIR",
+        ),
+        RemoteError::Client(ClientError::TlsClosed) => (
+            "no client certificate was shown, and a server that wants one may end the connection without a word",
+            TlsFault::CertificateWanted.next(),
+        ),
+        RemoteError::Client(ClientError::NoTls) => (
+            "what nbds:// names is never used without TLS",
+            "give the server its certificates (nbdkit --tls, wattle serve --tls-certificates), or write nbd:// on a network \
+             that you trust",
+        ),
+        _ => (
+            "the server is not there, or does not offer this export as a drive",
+            "`nbdinfo` shows what it offers; check that it runs, and that nothing between here and there forbids it",
+        ),
+    };
+    Problem::new(Code::OpenFailed, format!("{name}: {error}"), why, next).of_member(name)
 }
 
 fn unavailable(name: &str, error: &dyn std::fmt::Display) -> Problem {

@@ -65,7 +65,7 @@ pub struct HttpArgs {
     /// Require the token in this file (mode 0600), as `Authorization: Bearer TOKEN`.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Listen beyond this machine also without TLS and a token.
+    /// Listen beyond this machine also without TLS and authentication.
     #[arg(long)]
     pub insecure: bool,
     /// A name of this machine that requests may be for, beside its host name and addresses; may be

@@ -353,6 +353,7 @@ pub struct CatArgs {
 Examples:
   wattle serve disk*.img --export nbd=unix:/run/user/1000/array.sock
   wattle serve /dev/sd[b-f] --read-only --export nbd=tcp:127.0.0.1:10809
+  wattle serve /dev/sd[b-f] --export nbd=tcp:192.0.2.1:10809 --tls-certificates /etc/wattle/tls
   wattle serve disk*.img --export fuse=/mnt/arrays       each array a file there, for loop devices and QEMU
   wattle serve disk*.img --run 'nbdcopy \"$uri\" copy.raw'
   wattle serve disk*.img --overlay /tmp/try             try anything: members stay as they are
@@ -368,9 +369,12 @@ pub struct ServeArgs {
     #[arg(long = "volume", short = 'V', value_name = "VOLUME")]
     pub volumes: Vec<String>,
     /// nbd=unix:PATH, nbd=tcp:HOST:PORT or fuse=DIR; may be given several times [default: nbd=unix:
-    /// in the runtime directory].
+    /// in the runtime directory]. A port that other machines reach takes --tls-certificates, or
+    /// --insecure.
     #[arg(long = "export", value_name = "TYPE=ADDRESS")]
     pub exports: Vec<Address>,
+    #[command(flatten)]
+    pub nbd: NbdArgs,
     /// Refuse writes, and write nothing to members, not even an event count.
     #[arg(long, short)]
     pub read_only: bool,
@@ -425,6 +429,21 @@ pub struct ServeArgs {
     pub engine: Engine,
     #[command(flatten)]
     pub runtime: Runtime,
+}
+
+/// How NBD over TCP is protected.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "NBD over TCP")]
+pub struct NbdArgs {
+    /// Speak TLS with server-cert.pem and server-key.pem of this directory, with clients that have
+    /// a certificate of ca-cert.pem there; ca-crl.pem revokes some. Files that are renewed are read
+    /// again.
+    #[arg(long, value_name = "DIR", requires = "exports")]
+    pub tls_certificates: Option<PathBuf>,
+    /// Hear clients without a certificate too: what they send is encrypted, and every
+    /// machine can be one.
+    #[arg(long, requires = "tls_certificates")]
+    pub tls_any_client: bool,
 }
 
 impl ServeArgs {

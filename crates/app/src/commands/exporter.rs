@@ -107,7 +107,12 @@ pub fn drives(smartctl: &Path) -> Option<Arc<DriveWatch>> {
 /// The token's file cannot be used.
 pub fn settings(address: &HttpAddress, args: &HttpArgs) -> Result<HttpSettings, Problem> {
     let files = args.tls_cert.clone().zip(args.tls_key.clone());
-    let tls = files.map(|(cert, key)| TlsFiles { cert, key, client_ca: args.tls_client_ca.clone() });
+    let tls = files.map(|(cert, key)| TlsFiles {
+        cert,
+        key,
+        client_ca: args.tls_client_ca.clone(),
+        client_crl: None,
+    });
     let token = args.token_file.as_deref().map(Token::read).transpose()?;
     Ok(HttpSettings {
         tls,

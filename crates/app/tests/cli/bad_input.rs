@@ -61,7 +61,7 @@ fn no_member_at_all() {
     all_fail(&room, std::slice::from_ref(&empty), 1, "WTL-0024", &[&empty]);
     all_fail(&room, &["/dev/null".to_owned()], 1, "WTL-0023", &["/dev/null"]);
     all_fail(&room, &[String::new()], 2, "WTL-0003", &["empty"]);
-    all_fail(&room, &["nbds://host/x".to_owned()], 1, "WTL-0009", &["nbds://host/x"]);
+    all_fail(&room, &["nbds://host/x?tls=1".to_owned()], 2, "WTL-0003", &["nbds://host/x"]);
     all_fail(&room, &["mem:lots".to_owned()], 2, "WTL-0002", &["mem:lots"]);
 }
 

@@ -52,6 +52,7 @@ mod rescue;
 mod scrubs;
 mod serving;
 mod simulate;
+mod tls;
 mod tour;
 mod trust;
 mod undo;

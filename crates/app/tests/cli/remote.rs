@@ -218,7 +218,8 @@ fn servers_that_cannot_be_had() {
     let room = Room::new();
     let nobody = format!("nbd+unix:///?socket={}", room.name("nobody"));
     for (uri, status, code) in [
-        ("nbds://nas/x", 1, "WTL-0009"),
+        ("nbds://nas/x?tls-psk-file=x", 2, "WTL-0003"),
+        ("nbds://127.0.0.1:1/x?tls-verify-peer=no", 1, "WTL-0027"),
         (&nobody, 1, "WTL-0027"),
         ("nbd+unix:///x", 2, "WTL-0003"),
         ("nbd://127.0.0.1:1/x", 1, "WTL-0027"),

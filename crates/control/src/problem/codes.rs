@@ -388,9 +388,10 @@ codes! {
          makes of them.";
 
     ListenUnprotected = 220, Refused, "it would be open to the network",
-        "What listens beyond this machine is reached by every machine that a packet comes from. That takes TLS (--tls-cert, --tls-key) \
-         and a token (--token-file) or certificates of clients (--tls-client-ca). 127.0.0.1, ::1 and unix:PATH need neither. `--insecure` \
-         listens all the same: every machine that reaches the port reads what is there.";
+        "What listens beyond this machine is reached by every machine that a packet comes from. Over HTTP that takes TLS (--tls-cert, \
+         --tls-key) and a token (--token-file) or certificates of clients (--tls-client-ca), over NBD TLS with certificates of clients \
+         (--tls-certificates DIR). 127.0.0.1, ::1 and unix:PATH need neither. `--insecure` listens all the same: every machine that \
+         reaches the port reads what is there, and over NBD writes it.";
     BadListenAddress = 221, Usage, "not an address to listen at",
         "It is `IP:PORT` (127.0.0.1:9110, [::1]:9110, 0.0.0.0:9110) or `unix:PATH`. Names are not looked up: what a name stands for can \
          change, and with it to which networks this is open.";

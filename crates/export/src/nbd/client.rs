@@ -13,12 +13,15 @@ use std::time::Duration;
 use thiserror::Error;
 use wattle_rt::sync::{OneshotSender, oneshot};
 use wattle_rt::{Buf, BufMut, Core, IoError, PeerProcess, PeerRole, Stream};
+use wattle_tls::{ClientTls, TlsFault};
 
+use super::channel::{Channel, TlsLine};
 use super::input::{Ended, Input};
 use super::limits::{OPTION_BYTES_MAX, REQUEST_BYTES_MAX};
 use super::protocol::{
     self as proto, Fields, NbdRequest, commands, handshake_flags, infos, options, replies, transmission_flags,
 };
+use super::uri::{Uri, UriTls};
 use crate::NbdAddress;
 
 /// Why a client cannot go on, or a request failed.
@@ -35,8 +38,20 @@ pub enum ClientError {
     #[error("the server does not speak fixed newstyle NBD")]
     Protocol,
     /// The server does not go on without TLS.
-    #[error("the server requires TLS, which is not supported: use a tunnel (`ssh -L`) or a Unix socket")]
-    Tls,
+    #[error("the server requires TLS: write nbds:// instead of nbd://")]
+    TlsRequired,
+    /// The server does not speak TLS, and was told nothing in clear.
+    #[error("the server speaks no TLS")]
+    NoTls,
+    /// The server is not trusted, or does not trust this side.
+    #[error("TLS: {0}")]
+    Tls(TlsFault),
+    /// The server closed the connection when TLS had begun, and no certificate was shown.
+    #[error("the server closed the connection after the TLS handshake: it may want a client certificate")]
+    TlsClosed,
+    /// The certificates or the key of this side cannot be used any more.
+    #[error("this side's files for TLS cannot be used")]
+    TlsFiles,
     /// There is no such export.
     #[error("the server has no export of that name")]
     UnknownExport,
@@ -53,6 +68,7 @@ impl From<Ended> for ClientError {
         match ended {
             Ended::Closed => Self::Closed,
             Ended::Broken(error) => Self::Connection(error),
+            Ended::Tls(fault) => Self::Tls(fault),
         }
     }
 }
@@ -105,6 +121,7 @@ impl Blocks {
 struct Line {
     core: Core,
     stream: Stream,
+    channel: Channel,
     /// Requests that are to be sent: those of one turn of the executor leave together.
     outbox: RefCell<Vec<Buf>>,
     sending: Cell<bool>,
@@ -129,20 +146,28 @@ impl Client {
         Self::over(core, stream, export).await
     }
 
-    /// The same, and finds out which process answers, where that can be told: on a Unix socket.
+    /// The same for what a URI names, with TLS if it says so. Finds out which process answers,
+    /// where that can be told: on a Unix socket.
     ///
     /// # Errors
-    /// As [`Self::connect`].
-    pub async fn connect_to_peer(
-        core: &Core,
-        address: &NbdAddress,
-        export: &str,
-    ) -> Result<Self, ClientError> {
-        let NbdAddress::Unix(path) = address else { return Self::connect(core, address, export).await };
-        let path = path.clone();
-        let connected = core.offload(move || Stream::connect_unix_to_peer(&path, FIRST_BYTES_MAX));
-        let (stream, peer) = connected.await.flatten().map_err(ClientError::Connection)?;
-        let mut client = Self::over(core, stream, export).await?;
+    /// As [`Self::connect`]; or the server is not trusted, or does not trust this side.
+    pub async fn connect_to_peer(core: &Core, uri: &Uri) -> Result<Self, ClientError> {
+        let (address, tls) = (uri.address.clone(), uri.tls.clone());
+        let connected = core.offload(move || {
+            // Certificates may have been renewed since the last connection.
+            let tls = tls.map(|tls| tls.open().map(|opened| (opened, tls)));
+            let tls = tls.transpose().map_err(|_| ClientError::TlsFiles)?;
+            let (stream, peer) = match &address {
+                NbdAddress::Unix(path) => Stream::connect_unix_to_peer(path, FIRST_BYTES_MAX),
+                NbdAddress::Tcp { host, port } => {
+                    Stream::connect_tcp(host, *port).map(|stream| (stream, None))
+                }
+            }
+            .map_err(ClientError::Connection)?;
+            Ok::<_, ClientError>((stream, peer, tls))
+        });
+        let (stream, peer, tls) = connected.await.map_err(ClientError::Connection)??;
+        let mut client = Self::go(core, stream, &uri.export, tls).await?;
         if let Some(peer) = peer {
             // Now that it has what it needs to serve the export.
             let looked = core.offload(move || {
@@ -192,7 +217,17 @@ impl Client {
     /// # Errors
     /// What answers is no NBD server, or it refuses the export.
     pub async fn over(core: &Core, stream: Stream, export: &str) -> Result<Self, ClientError> {
-        let mut input = Input::new(core.clone(), stream.clone());
+        Self::go(core, stream, export, None).await
+    }
+
+    async fn go(
+        core: &Core,
+        stream: Stream,
+        export: &str,
+        tls: Option<(ClientTls, UriTls)>,
+    ) -> Result<Self, ClientError> {
+        let mut channel = Channel::Plain(stream.clone());
+        let mut input = Input::new(core.clone(), channel.clone());
         let greeting = input.payload(proto::GREETING_BYTES).await?;
         let mut fields = Fields(&greeting);
         let magic = (fields.u64(), fields.u64());
@@ -200,12 +235,30 @@ impl Client {
         if magic != (Some(proto::NBD_MAGIC), Some(proto::OPTION_MAGIC)) || !fixed {
             return Err(ClientError::Protocol);
         }
-        let hello = Buf::copy_of(&proto::go(export));
-        core.send(&stream, vec![hello]).await.map_err(ClientError::Connection)?;
-        let chosen = chosen(&mut input).await?;
+        let mut hello = proto::client_flags().to_vec();
+        let mut shows_nothing = false;
+        if let Some((config, tls)) = tls {
+            hello.extend(proto::start_tls());
+            channel.send(core, vec![Buf::copy_of(&hello)]).await.map_err(ClientError::Connection)?;
+            hello.clear();
+            shows_nothing = !config.shows_certificate;
+            channel = Channel::Tls(start_tls(core, stream.clone(), &mut input, config, tls).await?);
+            input.switch(channel.clone());
+        }
+        hello.extend(proto::go(export));
+        let sent = channel.send(core, vec![Buf::copy_of(&hello)]).await;
+        let chosen = match (sent, chosen(&mut input).await) {
+            // A server that refuses the certificate says so only now, or goes without a word.
+            (_, Err(ClientError::Closed | ClientError::Connection(_))) if shows_nothing => {
+                return Err(ClientError::TlsClosed);
+            }
+            (Err(error), Err(ClientError::Closed)) => return Err(ClientError::Connection(error)),
+            (_, chosen) => chosen?,
+        };
         let line = Rc::new(Line {
             core: core.clone(),
             stream,
+            channel,
             outbox: RefCell::default(),
             sending: Cell::new(false),
             waiting: RefCell::default(),
@@ -357,6 +410,44 @@ impl Line {
     }
 }
 
+/// The client's side of TLS, once the server agrees to it.
+async fn start_tls(
+    core: &Core,
+    stream: Stream,
+    input: &mut Input,
+    config: ClientTls,
+    tls: UriTls,
+) -> Result<Rc<TlsLine>, ClientError> {
+    let (reply, data) = option_reply(input, options::STARTTLS).await?;
+    match reply {
+        replies::ACK if data.is_empty() => {}
+        replies::ACK => return Err(ClientError::Protocol),
+        _ => return Err(ClientError::NoTls),
+    }
+    // What came behind the answer came in clear, from whatever lies between.
+    if !input.bytes().is_empty() {
+        return Err(ClientError::Protocol);
+    }
+    let session = rustls::ClientConnection::new(config.config, tls.server_name());
+    let session = session.map_err(|error| ClientError::Tls(TlsFault::of(&error)))?;
+    Ok(TlsLine::open(core, stream, session.into()).await?)
+}
+
+/// The next answer to an option: its kind and its data.
+async fn option_reply(input: &mut Input, asked: u32) -> Result<(u32, BufMut), ClientError> {
+    let header = input.payload(proto::OPTION_REPLY_BYTES).await?;
+    let mut fields = Fields(&header);
+    let (magic, option) = (fields.u64(), fields.u32());
+    let (Some(reply), Some(length)) = (fields.u32(), fields.u32()) else {
+        return Err(ClientError::Protocol);
+    };
+    let ours = magic == Some(proto::OPTION_REPLY_MAGIC) && option == Some(asked);
+    if !ours || length as usize > OPTION_BYTES_MAX {
+        return Err(ClientError::Protocol);
+    }
+    Ok((reply, input.payload(length as usize).await?))
+}
+
 /// Sends until there is nothing to send: one send at a time, of all that came meanwhile.
 async fn send_all(line: Rc<Line>) {
     loop {
@@ -365,7 +456,7 @@ async fn send_all(line: Rc<Line>) {
             line.sending.set(false);
             return;
         }
-        if let Err(error) = line.core.send(&line.stream, bufs).await {
+        if let Err(error) = line.channel.send(&line.core, bufs).await {
             return line.end(ClientError::Connection(error));
         }
     }
@@ -405,17 +496,7 @@ async fn receive_one(line: &Line, input: &mut Input) -> Result<(), ClientError> 
 async fn chosen(input: &mut Input) -> Result<Chosen, ClientError> {
     let (mut export, mut blocks) = (None, Blocks::DEFAULT);
     loop {
-        let header = input.payload(proto::OPTION_REPLY_BYTES).await?;
-        let mut fields = Fields(&header);
-        let (magic, option) = (fields.u64(), fields.u32());
-        let (Some(reply), Some(length)) = (fields.u32(), fields.u32()) else {
-            return Err(ClientError::Protocol);
-        };
-        let ours = magic == Some(proto::OPTION_REPLY_MAGIC) && option == Some(options::GO);
-        if !ours || length as usize > OPTION_BYTES_MAX {
-            return Err(ClientError::Protocol);
-        }
-        let data = input.payload(length as usize).await?;
+        let (reply, data) = option_reply(input, options::GO).await?;
         match reply {
             replies::INFO => {
                 let mut fields = Fields(&data);
@@ -435,7 +516,7 @@ async fn chosen(input: &mut Input) -> Result<Chosen, ClientError> {
                 let (size_bytes, flags) = export.ok_or(ClientError::Protocol)?;
                 return Ok(Chosen { size_bytes, flags, blocks });
             }
-            replies::ERR_TLS_REQD => return Err(ClientError::Tls),
+            replies::ERR_TLS_REQD => return Err(ClientError::TlsRequired),
             replies::ERR_UNKNOWN => return Err(ClientError::UnknownExport),
             reply => return Err(ClientError::Refused(reply)),
         }

@@ -14,12 +14,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::mailbox::Receiver;
 use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, Durability, IoError, Stream};
 
+use super::channel::{Channel, TlsLine};
 use super::handshake::{ChosenExport, ExportFacts, Handshake, HandshakeStep};
 use super::input::{Ended, Input};
 use super::limits::{Limits, SLICES_PER_SEND_MAX};
@@ -27,11 +30,14 @@ use super::memory::{Account, ClientWait, Hold, Memory};
 use super::protocol::{self as proto, NbdErrno, NbdRequest, REQUEST_BYTES, ReplyHeader, commands};
 use super::request::{NbdCommand, decide};
 use wattle_rt::{Either, race};
+use wattle_tls::{ServerTls, TlsFault, TlsFileError};
 
 /// What every connection of a server on one core needs.
 pub(super) struct Shard {
     pub(super) exports: RefCell<Vec<Rc<OpenExport>>>,
     pub(super) limits: Limits,
+    /// Clients have to speak TLS, and are shown this.
+    pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) memory: Rc<Memory>,
 }
 
@@ -60,23 +66,56 @@ impl OpenExport {
     }
 }
 
+/// For a client to take the end of TLS, before the connection is closed all the same.
+const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Tells a connection to finish what it has begun and close.
 pub(super) struct Stop;
 
+/// What the server is told of a connection that did not come to be.
+#[derive(Default)]
+pub(super) struct TlsFailure {
+    /// Of the client, in its TLS handshake.
+    pub(super) fault: Option<TlsFault>,
+    /// Of new files that the server was to show.
+    pub(super) files: Option<TlsFileError>,
+}
+
 /// Serves one client until it leaves, breaks the protocol, or is told to go.
-pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, id: u64, stop: Receiver<Stop>) {
+pub(super) async fn serve(
+    core: Core,
+    shard: Rc<Shard>,
+    stream: Stream,
+    id: u64,
+    stop: Receiver<Stop>,
+) -> TlsFailure {
+    let mut failure = TlsFailure::default();
+    serve_noting(core, shard, stream, id, stop, &mut failure).await;
+    failure
+}
+
+async fn serve_noting(
+    core: Core,
+    shard: Rc<Shard>,
+    stream: Stream,
+    id: u64,
+    stop: Receiver<Stop>,
+    failure: &mut TlsFailure,
+) {
     let told = watch(&core, stop);
     let open = shard.memory.open(&core, &shard.limits, stream.clone(), id);
-    let mut input = Input::new(core.clone(), stream.clone());
+    let mut input = Input::new(core.clone(), Channel::Plain(stream.clone()));
     let exports: Vec<_> =
         shard.exports.borrow().iter().filter(|export| !export.hidden.get()).cloned().collect();
     let mut facts: Vec<_> = exports.iter().map(|export| export.facts()).collect();
     let default = exports.iter().position(|export| export.is_default);
-    let chosen = {
+    let (chosen, channel) = {
         let deadline = core.sleep(shard.limits.handshake_time_max);
-        let handshake = shake_hands(&core, &stream, &mut input, Handshake::new(&facts, default));
-        match race(handshake, race(deadline, told.wait())).await {
-            Either::First(Some(chosen)) => chosen,
+        let handshake = Handshake::new(&facts, default);
+        let secured = shard.tls.as_ref().map(|tls| (tls, failure));
+        let shaken = shake_hands(&core, &stream, &mut input, handshake, secured);
+        match race(shaken, race(deadline, told.wait())).await {
+            Either::First(Some(shaken)) => shaken,
             Either::First(None) | Either::Second(_) => return stream.shutdown(),
         }
     };
@@ -89,7 +128,7 @@ pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, id: u64,
 
     let connection = Rc::new(Connection {
         core: core.clone(),
-        stream: stream.clone(),
+        channel: channel.clone(),
         volume: export.volume.clone(),
         facts: facts.swap_remove(chosen.export),
         structured: chosen.structured,
@@ -108,6 +147,7 @@ pub(super) async fn serve(core: Core, shard: Rc<Shard>, stream: Stream, id: u64,
         race(&mut writer, core.sleep(shard.limits.drain_time_max)).await;
     }
     export.clients.set(export.clients.get() - 1);
+    race(channel.say_end(), core.sleep(FAREWELL_TIME_MAX)).await;
     stream.shutdown();
 }
 
@@ -129,31 +169,70 @@ async fn shake_hands(
     core: &Core,
     stream: &Stream,
     input: &mut Input,
-    mut handshake: Handshake<'_>,
-) -> Option<ChosenExport> {
+    handshake: Handshake<'_>,
+    mut secured: Option<(&Arc<ServerTls>, &mut TlsFailure)>,
+) -> Option<(ChosenExport, Channel)> {
     /// Answers are collected up to this length while the client has sent more options already.
     const ANSWERS_BYTES: usize = 16 << 10;
+    let mut handshake = if secured.is_some() { handshake.requiring_tls() } else { handshake };
+    let mut channel = Channel::Plain(stream.clone());
     let mut out = proto::greeting().to_vec();
     loop {
         let (used, step) = handshake.advance(input.bytes(), &mut out);
         input.consume(used);
         if step != HandshakeStep::Reply || out.len() >= ANSWERS_BYTES {
-            core.send(stream, vec![Buf::copy_of(&out)]).await.ok()?;
+            channel.send(core, vec![Buf::copy_of(&out)]).await.ok()?;
             out.clear();
         }
         match step {
             HandshakeStep::Reply => {}
-            HandshakeStep::More => input.fill().await.ok()?,
-            HandshakeStep::Transmit(chosen) => return Some(chosen),
+            HandshakeStep::More => match (input.fill().await, &mut secured) {
+                (Ok(()), _) => {}
+                (Err(Ended::Tls(fault)), Some((_, failure))) => {
+                    failure.fault = Some(fault);
+                    return None;
+                }
+                (Err(_), _) => return None,
+            },
+            // A client waits for the answer: what came before it, in clear, is not of this client,
+            // or was never meant to be secret. It is not looked at.
+            HandshakeStep::StartTls if !input.bytes().is_empty() => return None,
+            HandshakeStep::StartTls => {
+                let (tls, failure) = secured.take()?;
+                channel = Channel::Tls(start_tls(core, stream, tls, failure).await?);
+                input.switch(channel.clone());
+            }
+            HandshakeStep::Transmit(chosen) => return Some((chosen, channel)),
             HandshakeStep::Close => return None,
         }
+    }
+}
+
+/// The server's side of TLS; `None` if the client is to be hung up on.
+async fn start_tls(
+    core: &Core,
+    stream: &Stream,
+    tls: &Arc<ServerTls>,
+    failure: &mut TlsFailure,
+) -> Option<Rc<TlsLine>> {
+    let tls = tls.clone();
+    let (config, stale) = core.offload(move || tls.current()).await.ok()?;
+    failure.files = stale;
+    let session = rustls::ServerConnection::new(config).ok()?;
+    match TlsLine::open(core, stream.clone(), session.into()).await {
+        Ok(line) => Some(line),
+        Err(Ended::Tls(fault)) => {
+            failure.fault = Some(fault);
+            None
+        }
+        Err(_) => None,
     }
 }
 
 /// A connection in its transmission phase.
 struct Connection {
     core: Core,
-    stream: Stream,
+    channel: Channel,
     volume: Volume,
     facts: ExportFacts,
     structured: bool,
@@ -328,7 +407,7 @@ impl Connection {
         let mut result = Ok(());
         for part in batch.chunks_mut(SLICES_PER_SEND_MAX / 2) {
             self.account.wait_begins(ClientWait::Replies, self.core.now());
-            result = self.core.send(&self.stream, gather(part)).await;
+            result = self.channel.send(&self.core, gather(part)).await;
             self.account.wait_ends(ClientWait::Replies);
             if result.is_err() {
                 break;

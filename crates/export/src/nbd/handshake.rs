@@ -69,6 +69,9 @@ pub enum HandshakeStep {
     More,
     /// `out` is to be sent, and the handshake goes on.
     Reply,
+    /// `out` is to be sent, then TLS begins. What has come behind the option came in clear: it must
+    /// not be used.
+    StartTls,
     /// `out` is to be sent, and transmission begins.
     Transmit(ChosenExport),
     /// `out` is to be sent, and the connection is closed.
@@ -84,6 +87,18 @@ pub struct Handshake<'a> {
     client_flags: u16,
     structured: bool,
     options_left: u32,
+    tls: TlsStep,
+}
+
+/// Where the handshake stands with TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TlsStep {
+    /// There is none.
+    None,
+    /// Nothing is said to the client before it has begun.
+    Required,
+    /// It has begun.
+    Begun,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +124,14 @@ impl<'a> Handshake<'a> {
             client_flags: 0,
             structured: false,
             options_left: OPTIONS_MAX,
+            tls: TlsStep::None,
         }
+    }
+
+    /// The same for clients that have to begin TLS first.
+    #[must_use]
+    pub fn requiring_tls(self) -> Self {
+        Self { tls: TlsStep::Required, ..self }
     }
 
     /// Takes at most one message off the front of `input` and appends the answer to `out`. Returns
@@ -126,7 +148,11 @@ impl<'a> Handshake<'a> {
                     return (skipped, HandshakeStep::More);
                 }
                 self.state = State::Option;
-                proto::push_option_reply(out, option, replies::ERR_TOO_BIG, &[]);
+                let refusal = match self.tls {
+                    TlsStep::Required if option != options::STARTTLS => replies::ERR_TLS_REQD,
+                    _ => replies::ERR_TOO_BIG,
+                };
+                proto::push_option_reply(out, option, refusal, &[]);
                 (skipped, HandshakeStep::Reply)
             }
         }
@@ -155,8 +181,9 @@ impl<'a> Handshake<'a> {
         if magic != proto::OPTION_MAGIC || (!fixed && option != options::EXPORT_NAME) {
             return (0, HandshakeStep::Close);
         }
-        // An export name that is too long cannot be refused in another way.
-        if option == options::EXPORT_NAME && length as usize > proto::NAME_BYTES_MAX {
+        // An export name that is too long, or in clear, cannot be refused in another way.
+        let refused = length as usize > proto::NAME_BYTES_MAX || self.tls == TlsStep::Required;
+        if option == options::EXPORT_NAME && refused {
             return (0, HandshakeStep::Close);
         }
         if length as usize > OPTION_BYTES_MAX {
@@ -178,6 +205,18 @@ impl<'a> Handshake<'a> {
             proto::push_option_reply(out, option, kind, data);
             HandshakeStep::Reply
         };
+        match (option, self.tls) {
+            (options::STARTTLS, TlsStep::Required) if data.is_empty() => {
+                reply(replies::ACK, &[]);
+                (self.tls, self.structured) = (TlsStep::Begun, false);
+                return HandshakeStep::StartTls;
+            }
+            (options::STARTTLS, TlsStep::Required | TlsStep::Begun) => {
+                return reply(replies::ERR_INVALID, &[]);
+            }
+            (options::ABORT, _) | (_, TlsStep::None | TlsStep::Begun) => {}
+            (_, TlsStep::Required) => return reply(replies::ERR_TLS_REQD, &[]),
+        }
         match option {
             options::EXPORT_NAME => self.export_name(data, out),
             options::INFO | options::GO => self.info(option, data, out),
@@ -196,9 +235,9 @@ impl<'a> Handshake<'a> {
                 self.structured = true;
                 reply(replies::ACK, &[])
             }
-            // STARTTLS: there is no TLS. Metadata contexts: the engine knows nothing about
-            // allocation, and a server that answers "all data" everywhere only costs the client a
-            // round trip per extent.
+            // STARTTLS without TLS. Metadata contexts: the engine knows nothing about allocation,
+            // and a server that answers "all data" everywhere only costs the client a round trip
+            // per extent.
             _ => reply(replies::ERR_UNSUP, &[]),
         }
     }
@@ -456,6 +495,62 @@ mod tests {
         for input in cases {
             assert_eq!(run(&[export("a")], &input, 64).1, HandshakeStep::Close);
         }
+    }
+
+    /// Feeds a handshake that requires TLS; what was answered, how it ended, and what is left.
+    fn run_in_clear(input: &[u8]) -> (Vec<(u32, u32, Vec<u8>)>, HandshakeStep, usize) {
+        let exports = [export("a")];
+        let mut handshake = Handshake::new(&exports, Some(0)).requiring_tls();
+        let (mut out, mut rest) = (Vec::new(), input);
+        loop {
+            let (used, step) = handshake.advance(rest, &mut out);
+            rest = &rest[used..];
+            if step != HandshakeStep::Reply && (step != HandshakeStep::More || used == 0) {
+                return (split(&out), step, rest.len());
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_told_before_tls() {
+        let mut input = FIXED.to_vec();
+        let asked = [options::LIST, options::STRUCTURED_REPLY, options::SET_META_CONTEXT, 77];
+        asked.iter().for_each(|kind| input.extend(option(*kind, &[])));
+        for kind in [options::INFO, options::GO] {
+            input.extend(option(kind, &query("a", &[infos::NAME])));
+        }
+        input.extend(option(options::GO, &[0; OPTION_BYTES_MAX + 1]));
+        input.extend(option(options::STARTTLS, b"data"));
+        input.extend(option(options::STARTTLS, &[]));
+        input.extend_from_slice(b"injected");
+        let (answers, step, left) = run_in_clear(&input);
+        assert_eq!((step, left), (HandshakeStep::StartTls, 8));
+        let kinds: Vec<u32> = answers.iter().map(|(_, kind, _)| *kind).collect();
+        let required = [replies::ERR_TLS_REQD; 7];
+        assert_eq!(kinds, [&required[..], &[replies::ERR_INVALID, replies::ACK]].concat());
+        assert!(answers.iter().all(|(.., data)| data.is_empty()));
+        // An export name cannot be refused in another way, and a goodbye is one.
+        let name = [&FIXED[..], &option(options::EXPORT_NAME, b"a")].concat();
+        assert_eq!(run_in_clear(&name).1, HandshakeStep::Close);
+        let (answers, step, _) = run_in_clear(&[&FIXED[..], &option(options::ABORT, &[])].concat());
+        assert_eq!((answers[0].1, step), (replies::ACK, HandshakeStep::Close));
+        // The first bytes of TLS itself.
+        assert_eq!(run_in_clear(&[0x16, 3, 1, 0, 5]).1, HandshakeStep::Close);
+    }
+
+    #[test]
+    fn what_was_said_in_clear_is_forgotten() {
+        let exports = [export("a")];
+        let (mut handshake, mut out) = (Handshake::new(&exports, Some(0)).requiring_tls(), Vec::new());
+        handshake.structured = true;
+        for message in [FIXED.to_vec(), option(options::STARTTLS, &[])] {
+            assert_eq!(handshake.advance(&message, &mut out).0, message.len());
+        }
+        out.clear();
+        handshake.advance(&option(options::STARTTLS, &[]), &mut out);
+        assert_eq!(split(&out), [(options::STARTTLS, replies::ERR_INVALID, vec![])], "once is enough");
+        let (_, step) = handshake.advance(&option(options::GO, &query("", &[])), &mut out);
+        assert_eq!(step, HandshakeStep::Transmit(ChosenExport { export: 0, structured: false }));
     }
 
     #[test]

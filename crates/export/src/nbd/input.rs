@@ -3,8 +3,10 @@
 //! Invariant: bytes leave in the order they came, each exactly once; a payload is handed out
 //! complete or not at all.
 
-use wattle_rt::{BufMut, Core, IoError, Stream};
+use wattle_rt::{BufMut, Core, IoError};
+use wattle_tls::TlsFault;
 
+use super::channel::Channel;
 use super::limits::{COPY_BYTES_MAX, STREAM_BUFFER_BYTES};
 
 /// Why nothing more comes.
@@ -14,12 +16,14 @@ pub(super) enum Ended {
     Closed,
     /// The connection broke.
     Broken(IoError),
+    /// What came is not to be trusted.
+    Tls(TlsFault),
 }
 
 /// The receiving side of a connection.
 pub(super) struct Input {
     core: Core,
-    stream: Stream,
+    channel: Channel,
     /// Empty only while the system fills it.
     buf: BufMut,
     start: usize,
@@ -27,8 +31,25 @@ pub(super) struct Input {
 }
 
 impl Input {
-    pub(super) fn new(core: Core, stream: Stream) -> Self {
-        Self { core, stream, buf: BufMut::alloc(STREAM_BUFFER_BYTES), start: 0, end: 0 }
+    pub(super) fn new(core: Core, channel: Channel) -> Self {
+        Self { core, channel, buf: BufMut::alloc(STREAM_BUFFER_BYTES), start: 0, end: 0 }
+    }
+
+    /// From now on bytes come through another channel. None may be left of the one before.
+    pub(super) fn switch(&mut self, channel: Channel) {
+        debug_assert!(self.bytes().is_empty(), "what came in clear is not taken for what comes through TLS");
+        self.channel = channel;
+    }
+
+    /// Some bytes to the front of `buf`, at least one.
+    async fn receive(&self, buf: BufMut) -> (Result<usize, Ended>, BufMut) {
+        match &self.channel {
+            Channel::Plain(stream) => {
+                let (received, buf) = self.core.recv(stream, buf).await;
+                (received_some(received), buf)
+            }
+            Channel::Tls(line) => line.recv(buf).await,
+        }
     }
 
     /// What was received and not yet consumed.
@@ -56,9 +77,9 @@ impl Input {
             (self.start, self.end) = (0, self.end - self.start);
         }
         let tail = self.buf.split_off(self.end);
-        let (received, tail) = self.core.recv(&self.stream, tail).await;
+        let (received, tail) = self.receive(tail).await;
         self.buf.unsplit(tail);
-        self.end += received_some(received)?;
+        self.end += received?;
         Ok(())
     }
 
@@ -81,9 +102,9 @@ impl Input {
         self.consume(done);
         while done < length {
             let tail = payload.split_off(done);
-            let (received, tail) = self.core.recv(&self.stream, tail).await;
+            let (received, tail) = self.receive(tail).await;
             payload.unsplit(tail);
-            done += received_some(received)?;
+            done += received?;
         }
         Ok(payload)
     }

@@ -3,7 +3,8 @@
 //! Memory: a connection holds one stream buffer ([`STREAM_BUFFER_BYTES`]), a reserve of its own
 //! ([`Limits::reserve_bytes`]) and, beyond that, what it borrows from its core's share of
 //! [`Limits::shared_bytes_max`]. At the defaults: 256 connections x (256 KiB + 1 MiB) + 1 GiB = 1.3
-//! GiB at most, whatever clients do.
+//! GiB at most, whatever clients do. TLS adds [`TLS_RECEIVE_BYTES`] and what rustls keeps of an
+//! unfinished message (64 KiB at most) to each connection, and [`TLS_SEND_BYTES`] while it sends.
 
 use std::time::Duration;
 
@@ -13,6 +14,12 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
 /// What a connection receives into. Large enough for 60 writes of 4 KiB in one system call.
 pub const STREAM_BUFFER_BYTES: usize = 256 << 10;
+
+/// Sealed bytes of a connection with TLS are received into a buffer of this size: eight records.
+pub const TLS_RECEIVE_BYTES: usize = 128 << 10;
+
+/// So many bytes are sealed before they are sent.
+pub const TLS_SEND_BYTES: usize = 128 << 10;
 
 /// Payloads up to this length pass through the stream buffer and are copied out of it, many per
 /// system call; longer ones are received in place. A quarter of the stream buffer, so that a

@@ -5,9 +5,11 @@
 //! (one client), `server` (all of them), `limits` and `memory` (what a client can cost); the other
 //! side: `client`, and `remote`, which makes a drive of it.
 //!
-//! Not offered: TLS (use a Unix socket, or a tunnel), metadata contexts (the engine keeps no
-//! allocation map), and the oldstyle handshake.
+//! With TLS (`channel`) a client begins it before anything else, and nothing goes on in clear.
+//!
+//! Not offered: metadata contexts (the engine keeps no allocation map), and the oldstyle handshake.
 
+mod channel;
 mod client;
 mod connection;
 pub mod handshake;
@@ -22,5 +24,5 @@ mod uri;
 
 pub use client::{Blocks, Client, ClientError};
 pub use limits::Limits;
-pub use server::{Export, Exports, NbdServer, NbdServerHandle, TurnedAway};
-pub use uri::{Uri, UriError};
+pub use server::{Export, Exports, NbdServer, NbdServerHandle, TlsNote, TurnedAway};
+pub use uri::{Uri, UriError, UriTls};

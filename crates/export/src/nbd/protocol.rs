@@ -85,6 +85,8 @@ pub mod replies {
     pub const INFO: u32 = 3;
     /// The option is not known.
     pub const ERR_UNSUP: u32 = (1 << 31) + 1;
+    /// The server is not allowed to.
+    pub const ERR_POLICY: u32 = (1 << 31) + 2;
     /// The option's data is malformed.
     pub const ERR_INVALID: u32 = (1 << 31) + 3;
     /// Not without TLS.
@@ -312,20 +314,36 @@ pub fn greeting() -> [u8; GREETING_BYTES] {
     bytes
 }
 
-/// A client's answer to the greeting, and its choice of an export. Names are shorter than 4 GiB.
+/// A client's answer to the greeting.
+#[must_use]
+pub fn client_flags() -> [u8; CLIENT_FLAGS_BYTES] {
+    u32::from(handshake_flags::FIXED_NEWSTYLE | handshake_flags::NO_ZEROES).to_be_bytes()
+}
+
+/// A client's choice of an export. Names are shorter than 4 GiB.
 #[must_use]
 pub fn go(export: &str) -> Vec<u8> {
-    let flags = u32::from(handshake_flags::FIXED_NEWSTYLE | handshake_flags::NO_ZEROES);
     let name_bytes = export.len() as u32;
-    let mut bytes = flags.to_be_bytes().to_vec();
-    bytes.extend(OPTION_MAGIC.to_be_bytes());
-    bytes.extend(options::GO.to_be_bytes());
     // The name with its length, and one piece of information beside what comes anyway.
-    bytes.extend((name_bytes + 8).to_be_bytes());
+    let mut bytes = option(options::GO, name_bytes + 8);
     bytes.extend(name_bytes.to_be_bytes());
     bytes.extend(export.as_bytes());
     bytes.extend(1_u16.to_be_bytes());
     bytes.extend(infos::BLOCK_SIZE.to_be_bytes());
+    bytes
+}
+
+/// A client's wish to go on with TLS.
+#[must_use]
+pub fn start_tls() -> Vec<u8> {
+    option(options::STARTTLS, 0)
+}
+
+/// An option with so many bytes of data, which follow.
+fn option(option: u32, data_bytes: u32) -> Vec<u8> {
+    let mut bytes = OPTION_MAGIC.to_be_bytes().to_vec();
+    bytes.extend(option.to_be_bytes());
+    bytes.extend(data_bytes.to_be_bytes());
     bytes
 }
 

@@ -14,10 +14,11 @@ use wattle_rt::mailbox::{Sender, mailbox};
 use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::{Core, CoreIx, Instant, JoinHandle, Listener, Stream};
 
-use super::connection::{self, OpenExport, Shard, Stop};
+use super::connection::{self, OpenExport, Shard, Stop, TlsFailure};
 use super::limits::Limits;
 use super::memory::{Idle, Memory};
 use wattle_rt::{Either, race};
+use wattle_tls::{ServerTls, TlsFault, TlsFileError};
 
 /// A volume and what clients are told about it. Clients ask for it by the volume's name.
 #[derive(Clone)]
@@ -48,7 +49,21 @@ impl NbdServer {
         exports: Vec<Export>,
         limits: Limits,
     ) -> Result<NbdServerHandle, VolumeError> {
-        let offer = Arc::new(Offer { exports, limits });
+        Self::start_secured(core, listener, exports, limits, None).await
+    }
+
+    /// The same, to clients that begin TLS before anything else, if there is `tls`.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_secured(
+        core: &Core,
+        listener: Listener,
+        exports: Vec<Export>,
+        limits: Limits,
+        tls: Option<Arc<ServerTls>>,
+    ) -> Result<NbdServerHandle, VolumeError> {
+        let offer = Arc::new(Offer { exports, limits, tls });
         offer.open_everywhere(core).await?;
         let state = Rc::new(State {
             offer,
@@ -60,6 +75,9 @@ impl NbdServer {
             crowd: RefCell::default(),
             crowd_told_at: Cell::new(None),
             tell_crowd: RefCell::new(None),
+            untrusted: Cell::new(0),
+            untrusted_told_at: Cell::new(None),
+            tell_tls: RefCell::new(None),
         });
         let accepting = core.spawn(accept(core.clone(), listener, state.clone()));
         Ok(NbdServerHandle { state, accepting })
@@ -78,6 +96,21 @@ pub struct TurnedAway {
 /// Is called with what became of connections.
 type CrowdListener = Box<dyn Fn(&TurnedAway)>;
 
+/// What an operator should know of TLS.
+#[derive(Debug)]
+pub enum TlsNote {
+    /// So many clients were refused since that was last told, the last one because of this.
+    Refused(u32, TlsFault),
+    /// Files were changed and cannot be used: what was there before is shown still.
+    Files(TlsFileError),
+}
+
+/// Is called with what an operator should know of TLS.
+type TlsListener = Box<dyn Fn(&TlsNote)>;
+
+/// Two notes on connections are at least so far apart.
+const TOLD_TIME_MIN: Duration = Duration::from_secs(10);
+
 /// A running server. Dropping the handle leaves it running.
 pub struct NbdServerHandle {
     state: Rc<State>,
@@ -95,6 +128,12 @@ impl NbdServerHandle {
     /// then no more often than every ten seconds.
     pub fn on_crowd(&self, tell: impl Fn(&TurnedAway) + 'static) {
         *self.state.tell_crowd.borrow_mut() = Some(Box::new(tell));
+    }
+
+    /// Has `tell` called when clients were refused in their TLS handshake, no more often than every
+    /// ten seconds, and when files that were changed cannot be used.
+    pub fn on_tls(&self, tell: impl Fn(&TlsNote) + 'static) {
+        *self.state.tell_tls.borrow_mut() = Some(Box::new(tell));
     }
 
     /// What is offered, for changes of it.
@@ -208,6 +247,7 @@ impl Export {
 struct Offer {
     exports: Vec<Export>,
     limits: Limits,
+    tls: Option<Arc<ServerTls>>,
 }
 
 impl Offer {
@@ -247,6 +287,7 @@ impl Offer {
         Ok(Rc::new(Shard {
             exports: RefCell::new(exports.collect::<Result<_, _>>()?),
             limits: self.limits.clone(),
+            tls: self.tls.clone(),
             memory: Rc::new(Memory::new(&self.limits, core.cores())),
         }))
     }
@@ -264,6 +305,10 @@ struct State {
     crowd: RefCell<TurnedAway>,
     crowd_told_at: Cell<Option<Instant>>,
     tell_crowd: RefCell<Option<CrowdListener>>,
+    /// Clients that were refused in their TLS handshake, and are not told yet.
+    untrusted: Cell<u32>,
+    untrusted_told_at: Cell<Option<Instant>>,
+    tell_tls: RefCell<Option<TlsListener>>,
 }
 
 impl State {
@@ -273,7 +318,6 @@ impl State {
 
     /// Counts what became of a connection because there were too many.
     fn crowded(&self, now: Instant, count: fn(&mut TurnedAway) -> &mut u32) {
-        const TOLD_TIME_MIN: Duration = Duration::from_secs(10);
         *count(&mut self.crowd.borrow_mut()) += 1;
         if self.crowd_told_at.get().is_none_or(|told| told + TOLD_TIME_MIN <= now) {
             self.crowd_told_at.set(Some(now));
@@ -281,6 +325,24 @@ impl State {
             if let Some(tell) = &*self.tell_crowd.borrow() {
                 tell(&crowd);
             }
+        }
+    }
+
+    fn note_tls(&self, now: Instant, failure: TlsFailure) {
+        let listener = self.tell_tls.borrow();
+        let tell = |note: &TlsNote| {
+            if let Some(tell) = &*listener {
+                tell(note);
+            }
+        };
+        if let Some(error) = failure.files {
+            tell(&TlsNote::Files(error));
+        }
+        let Some(fault) = failure.fault else { return };
+        self.untrusted.update(|count| count + 1);
+        if self.untrusted_told_at.get().is_none_or(|told| told + TOLD_TIME_MIN <= now) {
+            self.untrusted_told_at.set(Some(now));
+            tell(&TlsNote::Refused(self.untrusted.take(), fault));
         }
     }
 }
@@ -365,11 +427,11 @@ fn admit(core: &Core, state: &Rc<State>, stream: Stream) {
     let key = state.offer.key();
     let ended = core.call(CoreIx(ix), move |core| async move {
         let shard = core.local::<Shard>(key).expect("shards outlive the connections");
-        connection::serve(core, shard, stream, id, stop).await;
+        connection::serve(core, shard, stream, id, stop).await
     });
-    let state = state.clone();
+    let (home, state) = (core.clone(), state.clone());
     core.spawn(async move {
-        ended.await;
+        state.note_tls(home.now(), ended.await);
         state.connections.borrow_mut().remove(&id);
         state.per_core.borrow_mut()[ix] -= 1;
         state.one_left.notify_all();

@@ -2,9 +2,12 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
+pub mod tls;
+
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,6 +18,7 @@ use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, VolumeRef};
 use wattle_export::nbd::protocol::{self as proto, NbdRequest, options};
 use wattle_export::nbd::{Export, Limits, NbdServer, NbdServerHandle};
 use wattle_rt::{Buf, BufMut, Core, Device, Listener, RuntimeConfig, Stream};
+use wattle_tls::ServerTls;
 
 pub const MIB: u64 = 1 << 20;
 
@@ -33,6 +37,17 @@ pub fn with_server(
     volumes: &'static [(&'static str, u64, bool)],
     test: impl AsyncFnOnce(Rig),
 ) {
+    with_secured_server(cores, limits, volumes, None, test);
+}
+
+/// The same with TLS, if there is `tls`.
+pub fn with_secured_server(
+    cores: usize,
+    limits: Limits,
+    volumes: &'static [(&'static str, u64, bool)],
+    tls: Option<Arc<ServerTls>>,
+    test: impl AsyncFnOnce(Rig),
+) {
     let config = RuntimeConfig { cores, ..RuntimeConfig::default() };
     let run = async move |core: Core| {
         let directory = tempfile::tempdir().unwrap();
@@ -43,7 +58,7 @@ pub fn with_server(
             exports.push(Export { volume, description: format!("volume {name}") });
         }
         let listener = Listener::unix(&socket).unwrap();
-        let server = NbdServer::start(&core, listener, exports, limits).await.unwrap();
+        let server = NbdServer::start_secured(&core, listener, exports, limits, tls).await.unwrap();
         let rig = Rig { core: core.clone(), socket, server, _directory: directory };
         within(&core, Duration::from_secs(60), test(rig)).await.expect("the test hangs");
     };

@@ -94,6 +94,12 @@ pub struct StackConfig {
     pub volumes: Vec<Placed<String>>,
     /// Where clients find them; empty for a socket in the runtime directory.
     pub exports: Vec<Placed<Address>>,
+    /// The certificates that NBD over TCP is protected with.
+    pub tls_certificates: Option<Placed<String>>,
+    /// Clients without a certificate are heard too.
+    pub tls_any_client: bool,
+    /// Listen beyond this machine also without TLS and authentication.
+    pub insecure: bool,
     /// Drives that become spares: paths or patterns.
     pub spares: Vec<Placed<String>>,
     /// What `wattle set` sets, as `KEY=VALUE`.

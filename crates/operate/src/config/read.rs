@@ -7,13 +7,13 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use wattle_control::Code;
-use wattle_server::exports::Address;
+use wattle_server::exports::{Address, NbdAddress};
 use wattle_server::settings;
 
 use super::{ConfigFault, MissingPolicy, Placed, ScrubPolicy, StackConfig, WaitPolicy, stack_name};
 
 /// The keys of a file, in the order of the page.
-const KEYS: &str = "arrays, members, volumes, exports, spares, read-only, metrics, state-dir, undo-dir, cores, [wait], [scrub], [set]";
+const KEYS: &str = "arrays, members, volumes, exports, tls-certificates, tls-any-client, insecure, spares, read-only, metrics, state-dir, undo-dir, cores, [wait], [scrub], [set]";
 const WAIT_KEYS: &str = "timeout, missing";
 const SCRUB_KEYS: &str = "every, overdue";
 
@@ -96,6 +96,9 @@ impl<'t> Reader<'t> {
             members: Vec::new(),
             volumes: Vec::new(),
             exports: Vec::new(),
+            tls_certificates: None,
+            tls_any_client: false,
+            insecure: false,
             spares: Vec::new(),
             settings: Vec::new(),
             read_only: false,
@@ -113,13 +116,13 @@ impl<'t> Reader<'t> {
                 "volumes" => stack.volumes = self.texts(key, value),
                 "spares" => stack.spares = self.texts(key, value),
                 "exports" => stack.exports = self.exports(value),
-                "read-only" => match value.get_ref().as_bool() {
-                    Some(read_only) => stack.read_only = read_only,
-                    None => self.bad(key, line, value.get_ref(), "true or false"),
-                },
+                "read-only" => stack.read_only = self.truth(key, line, value),
+                "tls-certificates" => stack.tls_certificates = self.directory(key, value),
+                "tls-any-client" => stack.tls_any_client = self.truth(key, line, value),
+                "insecure" => stack.insecure = self.truth(key, line, value),
                 "metrics" => stack.metrics = self.metrics(value),
-                "state-dir" => stack.state_dir = self.directory(key, value),
-                "undo-dir" => stack.undo_dir = self.directory(key, value),
+                "state-dir" => stack.state_dir = self.directory(key, value).map(|dir| dir.value),
+                "undo-dir" => stack.undo_dir = self.directory(key, value).map(|dir| dir.value),
                 "cores" => stack.cores = self.cores(value),
                 "wait" => stack.wait = self.wait(line, value),
                 "scrub" => stack.scrub = self.scrub(line, value),
@@ -172,6 +175,26 @@ impl<'t> Reader<'t> {
                 "spares of a stack that is read-only".to_owned(),
                 "a spare is written".to_owned(),
                 "remove one of the two",
+            );
+        }
+        let over_tcp =
+            |export: &Placed<Address>| matches!(export.value, Address::Nbd(NbdAddress::Tcp { .. }));
+        if let (Some(dir), false) = (&stack.tls_certificates, stack.exports.iter().any(over_tcp)) {
+            self.fault(
+                dir.line,
+                Code::ConfigIncomplete,
+                "tls-certificates, and nothing that speaks TLS".to_owned(),
+                "TLS is for NBD over TCP; a Unix socket is guarded by its permissions".to_owned(),
+                "name the port, exports = [\"nbd=tcp:HOST:PORT\"], or remove the line",
+            );
+        }
+        if stack.tls_any_client && stack.tls_certificates.is_none() {
+            self.fault(
+                self.line_of("tls-any-client"),
+                Code::ConfigIncomplete,
+                "tls-any-client without tls-certificates".to_owned(),
+                "without TLS every client is heard anyway".to_owned(),
+                "name the directory of certificates, or remove the line",
             );
         }
         if let (Some(every), Some(overdue)) = (stack.scrub.every, stack.scrub.overdue)
@@ -243,13 +266,21 @@ impl<'t> Reader<'t> {
         Some(text)
     }
 
-    fn directory(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
+    fn truth(&mut self, key: &str, line: usize, value: &Spanned<DeValue<'_>>) -> bool {
+        let truth = value.get_ref().as_bool();
+        if truth.is_none() {
+            self.bad(key, line, value.get_ref(), "true or false");
+        }
+        truth.unwrap_or_default()
+    }
+
+    fn directory(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Placed<String>> {
         let expected = "an absolute path of a directory";
         let text = self.text(key, value, expected)?;
         if !text.value.starts_with('/') {
             self.bad(key, text.line, value.get_ref(), expected);
         }
-        Some(text.value)
+        Some(text)
     }
 
     fn cores(&mut self, value: &Spanned<DeValue<'_>>) -> Option<u16> {
@@ -364,6 +395,7 @@ mod tests {
         let config = read(
             "arrays = ['data']\nmembers = ['/dev/sd[b-f]', 'nbd://far/leg']\nvolumes = 'vg0/home'\n\
              exports = ['nbd=tcp:127.0.0.1:10809', 'fuse=/srv/arrays']\nspares = ['/dev/sdg']\nread-only = false\n\
+             tls-certificates = '/etc/wattle/tls'\ntls-any-client = true\ninsecure = true\n\
              metrics = '127.0.0.1:9898'\nstate-dir = '/var/lib/x'\nundo-dir = '/var/lib/u'\ncores = 2\n\
              [wait]\ntimeout = '90s'\nmissing = 'refuse'\n[scrub]\nevery = '7d'\noverdue = '2w'\n\
              [set]\ngoal = '20ms'\nsync_speed_max = 50000\n",
@@ -373,6 +405,11 @@ mod tests {
         assert_eq!(config.members[1], Placed { value: "nbd://far/leg".to_owned(), line: 2 });
         assert_eq!(config.exports[1].value.to_string(), "fuse=/srv/arrays");
         assert_eq!((config.exports[0].line, config.spares[0].line, config.cores), (4, 5, Some(2)));
+        let tls = Placed { value: "/etc/wattle/tls".to_owned(), line: 7 };
+        assert_eq!(
+            (config.tls_certificates, config.tls_any_client, config.insecure),
+            (Some(tls), true, true)
+        );
         assert_eq!(config.wait.timeout, Duration::from_secs(90));
         assert_eq!(config.wait.missing, MissingPolicy::Refuse);
         assert_eq!(config.scrub.overdue, Some(Duration::from_secs(14 * 86_400)));
@@ -430,6 +467,15 @@ mod tests {
             [(4, Code::ConfigBadValue)]
         );
         assert_eq!(faults("arrays = ['a']\n[scrub]\nevery = 'never'\n"), []);
+        let tls = "tls-certificates = '/x'\n";
+        assert_eq!(faults(&format!("arrays = ['a']\n{tls}")), [(2, Code::ConfigIncomplete)]);
+        assert_eq!(
+            faults(&format!("arrays = ['a']\n{tls}exports = ['nbd=unix:/a']")),
+            [(2, Code::ConfigIncomplete)]
+        );
+        assert_eq!(faults(&format!("arrays = ['a']\n{tls}exports = ['nbd=tcp:a:1']")), []);
+        assert_eq!(faults("arrays = ['a']\ntls-any-client = true"), [(2, Code::ConfigIncomplete)]);
+        assert_eq!(faults("arrays = ['a']\ninsecure = 'yes'"), [(2, Code::ConfigBadValue)]);
         let odd = parse(Path::new("a b.toml"), "arrays = ['a']").unwrap_err();
         assert_eq!(odd[0].code, Code::ConfigBadValue);
     }

@@ -1,11 +1,12 @@
 //! Where a server listens.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use wattle_control::{Code, Problem};
+use wattle_server::exports::is_loopback;
 
 /// Where a server listens: `IP:PORT` or `unix:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,11 +26,6 @@ impl HttpAddress {
             Self::Tcp(address) => is_loopback(address.ip()),
         }
     }
-}
-
-/// Whether an address is this machine's own, also as IPv6 writes those of IPv4.
-pub(super) fn is_loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
 }
 
 impl FromStr for HttpAddress {

@@ -15,7 +15,6 @@
 //!    whose origin, if they change anything, is the site itself.
 
 mod address;
-mod certificate;
 mod client;
 mod connections;
 mod feed;

@@ -23,8 +23,9 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use wattle_control::{Code, Problem};
+use wattle_server::exports::is_loopback;
 
-use super::address::{HttpAddress, is_loopback};
+use super::address::HttpAddress;
 use super::connections::{Connection, Connections, Counted, CountedStream, Observed, Transport};
 use super::feed::Feed;
 use super::guard::{Guard, normal_path, query};

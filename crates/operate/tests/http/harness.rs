@@ -110,7 +110,7 @@ pub fn assert_answers(server: &RunningHttp) {
 }
 
 pub fn certificate(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certificates").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/certificates").join(name)
 }
 
 /// A copy of a key that only its owner can read, as servers want it.
@@ -118,7 +118,7 @@ pub fn files(dir: &Path, name: &str) -> TlsFiles {
     let key = dir.join(format!("{name}.key"));
     std::fs::copy(certificate(&format!("{name}.key")), &key).unwrap();
     std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
-    TlsFiles { cert: certificate(&format!("{name}.pem")), key, client_ca: None }
+    TlsFiles { cert: certificate(&format!("{name}.pem")), key, client_ca: None, client_crl: None }
 }
 
 pub fn token(dir: &Path) -> Token {

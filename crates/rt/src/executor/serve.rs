@@ -105,6 +105,9 @@ pub enum ReopenError {
     /// The server does not offer the drive any more.
     #[error("the server does not offer it")]
     Refused,
+    /// The server is not trusted, or does not trust this side.
+    #[error("TLS: {0}")]
+    Tls(&'static str),
     /// What the server offers has another size, or can do something else.
     #[error("the server offers another drive in its place")]
     Changed,

@@ -122,7 +122,7 @@ async fn read_to_the_end(core: &Core, stream: &Stream) {
 /// Takes the server's greeting, chooses the default export, and takes the answer.
 async fn shake_hands(core: &Core, stream: &Stream) -> Result<(), IoError> {
     take(core, stream, proto::GREETING_BYTES).await?;
-    core.send(stream, vec![Buf::copy_of(&proto::go(""))]).await?;
+    core.send(stream, vec![Buf::copy_of(&proto::client_flags()), Buf::copy_of(&proto::go(""))]).await?;
     loop {
         let header = take(core, stream, proto::OPTION_REPLY_BYTES).await?;
         // The kind of the reply and the length of its data end its header.

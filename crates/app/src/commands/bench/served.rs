@@ -40,7 +40,11 @@ pub fn run(args: &BenchArgs, load: &Load, target: &ServedTarget) -> Result<Bench
         ));
     }
     let uri = before.exports.iter().find_map(|uri| parse_uri(uri));
-    let (address, export) = uri.ok_or_else(|| unreachable(before, "it has no NBD export"))?;
+    let secured = before.exports.iter().any(|uri| uri.starts_with("nbds://"));
+    let (address, export) = uri.ok_or_else(|| match secured {
+        true => unreachable(before, "it has no NBD export without TLS (--export nbd=unix:PATH is one)"),
+        false => unreachable(before, "it has no NBD export"),
+    })?;
     let (cores, warmed, measured) = members::run(&args.engine, CORES_MAX, async |core| {
         let first = Client::connect(&core, &address, &export).await;
         let size_bytes = first.map_err(|error| unreachable(before, &error.to_string()))?.size_bytes();

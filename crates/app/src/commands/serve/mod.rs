@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -27,7 +28,7 @@ use wattle_operate::http::HttpServer;
 use wattle_rt::{Child, Core, IoError, Listener};
 use wattle_rt::{Either, race};
 use wattle_server::array::Served;
-use wattle_server::exports::{Endpoint, Offered, RunningExport, prepare};
+use wattle_server::exports::{Endpoint, NbdSecurity, Offered, RunningExport, prepare};
 use wattle_server::mkfs::mkfs as mkfs_commands;
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::saving::{ServerSaving, ServerStart};
@@ -36,8 +37,10 @@ use wattle_server::serving::layers::{ArrayStarter, OpenedVolume};
 use wattle_server::settings;
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::listen::ControlServer;
+use wattle_server::tls_problem;
+use wattle_tls::{ServerTls, TlsClients};
 
-use crate::cli::ServeArgs;
+use crate::cli::{NbdArgs, ServeArgs};
 use crate::commands::exporter;
 use crate::environment::{MANAGER, RUNTIME_DIR, runtime_dir, state_dir, typed};
 use crate::notify::Notifier;
@@ -186,12 +189,10 @@ fn listen_for_commands(dir: &RuntimeDir, server: &str) -> Result<Option<Listener
 }
 
 fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Result<Vec<Endpoint>, Problem> {
+    let security = nbd_security(args)?;
+    let prepare = |address| patiently(|| prepare(address, args.read_only, &security, &output::log()));
     if !args.exports.is_empty() {
-        return args
-            .exports
-            .iter()
-            .map(|address| patiently(|| prepare(address, args.read_only, &output::log())))
-            .collect();
+        return args.exports.iter().map(prepare).collect();
     }
     dir.make()?;
     if !dir.is_ours() {
@@ -203,7 +204,25 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
         ));
     }
     let default = Address::Nbd(NbdAddress::Unix(dir.nbd_socket(server)));
-    Ok(vec![patiently(|| prepare(&default, args.read_only, &output::log()))?])
+    Ok(vec![prepare(&default)?])
+}
+
+/// How NBD over TCP is protected.
+fn nbd_security(args: &ServeArgs) -> Result<NbdSecurity, Problem> {
+    let NbdArgs { tls_certificates, tls_any_client } = &args.nbd;
+    let insecure = args.http.insecure;
+    let Some(dir) = tls_certificates else { return Ok(NbdSecurity { tls: None, insecure }) };
+    if !args.exports.iter().any(|export| matches!(export, Address::Nbd(NbdAddress::Tcp { .. }))) {
+        return Err(Problem::new(
+            Code::Usage,
+            format!("--tls-certificates {}, and nothing that speaks TLS", dir.display()),
+            "TLS is for NBD over TCP; a Unix socket is guarded by its permissions",
+            "export nbd=tcp:HOST:PORT, or leave --tls-certificates out",
+        ));
+    }
+    let clients = if *tls_any_client { TlsClients::Any } else { TlsClients::Certified };
+    let tls = ServerTls::open(dir, clients).map_err(|error| tls_problem(&error))?;
+    Ok(NbdSecurity { tls: Some(Arc::new(tls)), insecure })
 }
 
 /// Metrics come from the control socket, as everything else that is told of arrays.

@@ -121,6 +121,9 @@ fn serve_args(args: &UpArgs, stack: &StackConfig, members: &[String]) -> Result<
     let mut words = vec!["wattle".to_owned(), "serve".to_owned(), format!("--name={}", stack.name)];
     words.extend(stack.volumes.iter().map(|volume| format!("--volume={}", volume.value)));
     words.extend(stack.exports.iter().map(|export| format!("--export={}", export.value)));
+    words.extend(stack.tls_certificates.iter().map(|dir| format!("--tls-certificates={}", dir.value)));
+    words.extend(stack.tls_any_client.then(|| "--tls-any-client".to_owned()));
+    words.extend(stack.insecure.then(|| "--insecure".to_owned()));
     words.extend(stack.settings.iter().map(|setting| format!("--set={setting}")));
     words.extend(stack.read_only.then(|| "--read-only".to_owned()));
     words.extend((stack.wait.missing == MissingPolicy::Refuse).then(|| "--degraded=never".to_owned()));

@@ -196,7 +196,7 @@ impl Link {
     async fn connect_to(&self, path: usize, may_take: Duration) -> Result<(Client, Identity), Again> {
         let uri = &self.paths[path].uri;
         let connected = async {
-            let client = Client::connect_to_peer(&self.core, &uri.address, &uri.export).await?;
+            let client = Client::connect_to_peer(&self.core, uri).await?;
             self.paths[path].note_server(&client);
             let identity = match self.paths.len() {
                 1 => Identity::default(),
@@ -261,7 +261,7 @@ pub(super) async fn first(
     let (mut found, mut refused) = (None, None);
     for (path, place) in paths.iter().enumerate() {
         let connected = async {
-            let client = Client::connect_to_peer(core, &place.uri.address, &place.uri.export).await?;
+            let client = Client::connect_to_peer(core, &place.uri).await?;
             place.note_server(&client);
             let facts = Facts::of(&client)?;
             let identity = match paths.len() {
@@ -393,6 +393,11 @@ pub(super) async fn reopen(link: &Rc<Link>) -> Result<Device, ReopenError> {
                 failed = match again {
                     Again::Later(ClientError::Connection(error)) => ReopenError::Connection(error),
                     Again::Later(ClientError::Closed) => ReopenError::Connection(IoError::GONE),
+                    Again::Later(ClientError::Tls(fault)) => ReopenError::Tls(fault.text()),
+                    Again::Later(ClientError::NoTls) => ReopenError::Tls("the server speaks no TLS"),
+                    Again::Later(ClientError::TlsFiles) => {
+                        ReopenError::Tls("this side's certificates cannot be used")
+                    }
                     Again::Later(_) => ReopenError::Refused,
                     Again::Silent => ReopenError::Silent,
                     Again::Never(_) => ReopenError::Changed,

@@ -3,9 +3,9 @@
 
 /// The first and the last second in which a certificate is valid, since 1970; negative before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Validity {
-    pub(super) from_secs: i64,
-    pub(super) until_secs: i64,
+pub(crate) struct Validity {
+    pub(crate) from_secs: i64,
+    pub(crate) until_secs: i64,
 }
 
 const SEQUENCE: u8 = 0x30;
@@ -15,7 +15,7 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 /// The validity of a certificate, `None` if it is none.
-pub(super) fn validity(der: &[u8]) -> Option<Validity> {
+pub(crate) fn validity(der: &[u8]) -> Option<Validity> {
     let (certificate, _) = value(der, SEQUENCE)?;
     let (mut fields, _) = value(certificate, SEQUENCE)?;
     if let Some((_, rest)) = value(fields, VERSION) {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn anything_cut_short_is_no_certificate() {
-        let pem = include_bytes!("../../tests/certificates/server.pem");
+        let pem = include_bytes!("../tests/certificates/server.pem");
         let der: rustls::pki_types::CertificateDer<'_> =
             rustls::pki_types::pem::PemObject::from_pem_slice(pem).unwrap();
         let whole = validity(&der).unwrap();

@@ -92,11 +92,6 @@ pub fn typed() -> String {
     words.join(" ")
 }
 
-/// The machine's name; empty where it cannot be told.
-pub fn host_name() -> String {
-    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
-}
-
 /// Seconds since 1970 as C's `ctime` has them in local time, 24 characters: `Tue Nov 24 12:32:27
 /// 2026`.
 pub fn local_time(secs: u64) -> String {

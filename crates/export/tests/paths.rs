@@ -371,7 +371,7 @@ fn a_server_that_does_not_listen_any_more_may_live() {
         let tcp = || {
             let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let address = NbdAddress::Tcp { host: "127.0.0.1".to_owned(), port };
-            (Listener::tcp("127.0.0.1", port).unwrap(), Uri { address, export: String::new() })
+            (Listener::tcp("127.0.0.1", port).unwrap(), Uri { address, export: String::new(), tls: None })
         };
         let ((first, a_uri), (second, b_uri)) = (tcp(), tcp());
         let [a, b] = [first, second].map(|listener| Scripted::start(&core, listener, 7));

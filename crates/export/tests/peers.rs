@@ -257,7 +257,7 @@ fn a_server_that_hands_on_only_later_says_nothing_by_its_end() {
     let (stream, peer) = Stream::connect_unix_to_peer(&socket, Duration::from_secs(20)).unwrap();
     assert_eq!(peer.expect("it was there first").role(), PeerRole::Keeps, "at first");
     drop(stream);
-    let uri = Uri { address: NbdAddress::Unix(socket.clone()), export: String::new() };
+    let uri = Uri { address: NbdAddress::Unix(socket.clone()), export: String::new(), tls: None };
     let config = RuntimeConfig { cores: 1, ..RuntimeConfig::default() };
     let sent = wattle_rt::run(config, async |core: Core| {
         let drive = connect(&core, &[uri], "nbd", PATIENCE).await.unwrap();

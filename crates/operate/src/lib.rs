@@ -17,5 +17,6 @@ pub mod config;
 pub mod console;
 pub mod http;
 pub mod metrics;
+mod redundancy;
 pub mod smart;
 pub mod snmp;

@@ -1,10 +1,16 @@
-//! New ids.
+//! New ids, and this machine's name.
 
 use std::io::Read;
 
 use wattle_control::{Code, Problem};
 use wattle_format::lvm::Id;
 use wattle_format::md::Uuid;
+
+/// The machine's name; empty where it cannot be told.
+#[must_use]
+pub fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
 
 /// A new id of an array or a device.
 ///

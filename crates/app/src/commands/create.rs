@@ -18,7 +18,9 @@ use wattle_server::protocol::ErrorReport;
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::cli::CreateArgs;
-use crate::environment::{host_name, now};
+use wattle_server::ids::host_name;
+
+use crate::environment::now;
 use crate::members;
 use crate::output::text::{printable, table};
 use crate::output::{self, Screen};

@@ -11,10 +11,11 @@ use wattle_server::socket::client::Servers;
 use wattle_server::time::parse_rfc3339;
 
 use crate::cli::{DetailArgs, DetailFormat};
-use crate::environment::{host_name, local_time, runtime_dir};
+use crate::environment::{local_time, runtime_dir};
 use crate::output::mdadm::{self, DetailView, DeviceState, DeviceView, Surroundings, WorkView};
 use crate::output::text::printable;
 use crate::output::{self, Screen};
+use wattle_server::ids::host_name;
 
 /// # Errors
 /// What was asked for is not being served, or a server does not answer.

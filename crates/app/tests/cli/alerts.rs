@@ -21,14 +21,19 @@ struct Watch(Child);
 
 impl Watch {
     fn start(room: &Room) -> Self {
+        let watch = Self::start_anew(room);
+        wait_until("it watches", || alerts(room, &["list", "--json"]).json()["watched"] == true);
+        watch
+    }
+
+    /// The same, where what is kept cannot be listed yet.
+    fn start_anew(room: &Room) -> Self {
         let log = fs::File::options().create(true).append(true).open(room.path("watch.log")).unwrap();
         let mut command = wattle();
         command.args(["alerts", "watch", "--config", &room.name("alerts.toml")]);
         command.arg("--runtime-dir").arg(room.path("run")).env("WATTLE_STATE_DIR", room.path("state"));
         let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let watch = Self(child);
-        wait_until("it watches", || alerts(room, &["list", "--json"]).json()["watched"] == true);
-        watch
+        Self(child)
     }
 
     /// As `kill -9` does it.
@@ -351,15 +356,55 @@ fn a_test_says_what_arrived_and_what_did_not() {
 #[test]
 fn settings_that_are_wrong_are_named_with_their_line() {
     let room = Room::new();
-    for (channels, code, status, line) in [
-        ("[[webhook]]\nurl = \"not a url\"\n", "WTL-0235", 2, "line 4"),
-        ("[[webhook]]\nurl = \"https://h/\"\ntoken_file = \"/nowhere/token\"\n", "WTL-0236", 1, "line 5"),
-        ("repeats = \"1d\"\n", "WTL-0235", 2, "line 3"),
-    ] {
+    for (channels, line) in
+        [("[[webhook]]\nurl = \"not a url\"\n", "line 4"), ("repeats = \"1d\"\n", "line 3")]
+    {
         configure(&room, channels);
-        alerts(&room, &["test"]).failed(status, code, &[line]);
-        alerts(&room, &["watch"]).failed(status, code, &[line]);
+        alerts(&room, &["test"]).failed(2, "WTL-0235", &[line]);
+        alerts(&room, &["watch"]).failed(2, "WTL-0235", &[line]);
     }
+}
+
+/// A token that is gone, or that others can read, is one channel's trouble.
+#[test]
+fn a_channel_without_its_token_keeps_no_other_from_delivering() {
+    let room = Room::new();
+    let webhook = "[[webhook]]\nurl = \"https://h/\"\ntoken_file = \"/nowhere/token\"\n";
+    configure(&room, &[webhook, &program(&room)].concat());
+    let said = alerts(&room, &["test"]).failed(1, "WTL-0237", &["1 of 2 channels", "line 5: the token file"]);
+    assert!(said.text().contains("program") && said.text().contains("took it"), "{}", said.text());
+    let _watch = Watch::start(&room);
+    let serve = Serve::start(&room, &[], &room.array("1", 2));
+    wait_until("it is told", || told(&room).contains("NewArray"));
+    let log = fs::read_to_string(room.path("watch.log")).unwrap();
+    assert!(log.contains("line 5: the token file /nowhere/token cannot be used"), "{log}");
+    serve.stop();
+}
+
+/// What wrote it is a later version, or a disk that lost it.
+#[test]
+fn what_is_kept_is_left_alone_or_put_aside() {
+    let room = Room::new();
+    configure(&room, &program(&room));
+    fs::create_dir_all(room.path("state")).unwrap();
+    let kept = room.path("state").join("alerts.json");
+    fs::write(&kept, r#"{"schema_version":99,"alerts":"in another form"}"#).unwrap();
+    for args in [&["list"][..], &["ack", "ALL"], &["test"], &["watch"]] {
+        alerts(&room, args).failed(1, "WTL-0238", &["a later version wrote it"]);
+    }
+    assert!(fs::read_to_string(&kept).unwrap().contains("in another form"));
+    fs::write(&kept, r#"{"schema_version":1,"next"#).unwrap();
+    alerts(&room, &["list"]).failed(1, "WTL-0238", &["is damaged"]);
+    alerts(&room, &["ack", "ALL"]).failed(1, "WTL-0238", &["is damaged"]);
+    assert_eq!(fs::read_to_string(&kept).unwrap(), r#"{"schema_version":1,"next"#);
+    let _watch = Watch::start_anew(&room);
+    let aside = room.path("state").join("alerts.json.damaged");
+    wait_until("it is put aside", || aside.exists());
+    let serve = Serve::start(&room, &[], &room.array("1", 2));
+    wait_until("it is told", || told(&room).contains("NewArray"));
+    let log = fs::read_to_string(room.path("watch.log")).unwrap();
+    assert!(log.contains("what was kept of alerts is damaged"), "{log}");
+    serve.stop();
 }
 
 /// Prometheus' own Alertmanager takes alerts, and takes them for over.

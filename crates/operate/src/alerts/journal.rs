@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde::Deserialize;
 use wattle_control::{Code, Problem};
 
 use super::beside::wall_secs;
@@ -26,7 +27,25 @@ const FILE: &str = "alerts.json";
 pub struct Journal {
     dir: PathBuf,
     /// What could not be written the last time.
-    unsaved: Mutex<Option<AlertsState>>,
+    unsaved: Mutex<Option<Unsaved>>,
+}
+
+/// What could not be written.
+#[derive(Debug)]
+struct Unsaved {
+    state: AlertsState,
+    /// The file as it was read last: what others have changed in it since is theirs.
+    file: AlertsState,
+}
+
+/// What the file holds.
+enum Kept {
+    /// There is none.
+    Absent,
+    /// What was written.
+    State(Box<AlertsState>),
+    /// Something else, for this reason.
+    Damaged(String),
 }
 
 /// Held by the process that watches.
@@ -40,6 +59,15 @@ pub struct Updated<T> {
     pub value: T,
     /// Why it is not durable.
     pub unsaved: Option<Problem>,
+    /// What was kept before was damaged: what of it was put aside.
+    pub damaged: Option<Problem>,
+}
+
+impl<T> Updated<T> {
+    /// What is to be said of it.
+    pub fn problems(&self) -> impl Iterator<Item = &Problem> {
+        self.damaged.iter().chain(&self.unsaved)
+    }
 }
 
 impl Journal {
@@ -100,27 +128,56 @@ impl Journal {
     /// What is kept.
     ///
     /// # Errors
-    /// The file cannot be read, or is a later version's.
+    /// The file cannot be read, is damaged, or is a later version's.
     pub fn read(&self) -> Result<AlertsState, Problem> {
-        if let Some(state) = &*self.unsaved() {
-            return Ok(state.clone());
+        if let Some(unsaved) = &*self.unsaved() {
+            return Ok(unsaved.state.clone());
         }
-        self.load().map(|(state, _)| state)
+        match self.load()? {
+            Kept::Absent => Ok(AlertsState::default()),
+            Kept::State(state) => Ok(*state),
+            Kept::Damaged(why) => Err(Problem::new(
+                Code::AlertJournal,
+                format!("{}: what is kept of alerts is damaged", self.path().display()),
+                why,
+                "`wattle alerts watch` puts it aside and begins anew",
+            )),
+        }
     }
 
     /// Changes what is kept. A change that cannot be written is kept in memory, and written with
-    /// the next one.
+    /// the next one. A file that is damaged is put aside.
     ///
     /// # Errors
     /// What is kept cannot be read, or is a later version's.
     pub fn update<T>(&self, change: impl FnOnce(&mut AlertsState) -> T) -> Result<Updated<T>, Problem> {
         let mut unsaved = self.unsaved();
         let lock = self.lock_file("alerts.lock");
-        let locked =
+        let mut locked =
             lock.and_then(|file| file.lock().map(|()| file).map_err(|e| problem(&self.dir, &e.to_string())));
-        let (before, untouched) = match unsaved.take() {
-            Some(state) => (state, false),
-            None => self.load()?,
+        let (kept, mut damaged) = match self.load()? {
+            Kept::Absent => (None, None),
+            Kept::State(state) => (Some(*state), None),
+            Kept::Damaged(why) => {
+                if locked.is_ok()
+                    && let Err(error) = fs::rename(self.path(), self.aside())
+                {
+                    // Nothing is written over it.
+                    locked = Err(problem(&self.path(), &error.to_string()));
+                }
+                (None, Some(self.damaged(&why, locked.is_ok())))
+            }
+        };
+        let untouched = kept.is_some() && unsaved.is_none();
+        let file = kept.unwrap_or_default();
+        let before = match unsaved.take() {
+            Some(mut unsaved) => {
+                unsaved.state.take_over(&unsaved.file, &file);
+                // It is damaged still, which was said.
+                damaged = None;
+                unsaved.state
+            }
+            None => file.clone(),
         };
         let mut state = before.clone();
         if state.origin.is_empty() {
@@ -128,46 +185,71 @@ impl Journal {
         }
         let value = change(&mut state);
         if untouched && state == before {
-            return Ok(Updated { value, unsaved: None });
+            return Ok(Updated { value, unsaved: None, damaged });
         }
         let written = locked.and_then(|_lock| self.write(&state));
         let problem = written.err();
         if problem.is_some() {
-            *unsaved = Some(state);
+            *unsaved = Some(Unsaved { state, file });
         }
-        Ok(Updated { value, unsaved: problem })
+        Ok(Updated { value, unsaved: problem, damaged })
     }
 
-    fn unsaved(&self) -> MutexGuard<'_, Option<AlertsState>> {
+    fn unsaved(&self) -> MutexGuard<'_, Option<Unsaved>> {
         self.unsaved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the file holds, and whether that is what was written. A file that is damaged is put
-    /// aside.
-    fn load(&self) -> Result<(AlertsState, bool), Problem> {
+    fn aside(&self) -> PathBuf {
+        self.path().with_extension("json.damaged")
+    }
+
+    fn damaged(&self, why: &str, is_aside: bool) -> Problem {
+        let place = match is_aside {
+            true => format!("it is in {} now", self.aside().display()),
+            false => "it cannot be put aside".to_owned(),
+        };
+        Problem::new(
+            Code::AlertJournal,
+            format!("{}: what was kept of alerts is damaged", self.path().display()),
+            format!("{why}; {place}, and what holds is told anew"),
+            "messages that were owed are lost: look at `wattle status`",
+        )
+    }
+
+    /// What the file holds.
+    ///
+    /// # Errors
+    /// It cannot be read, or a later version wrote it, in whatever form.
+    fn load(&self) -> Result<Kept, Problem> {
+        /// What every version has.
+        #[derive(Deserialize)]
+        struct Version {
+            schema_version: u32,
+        }
         let path = self.path();
         let mut text = Vec::new();
         match File::open(&path) {
             Ok(file) => file.take(FILE_BYTES_MAX).read_to_end(&mut text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok((AlertsState::default(), false));
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::Absent),
             Err(error) => Err(error),
         }
         .map_err(|error| problem(&path, &error.to_string()))?;
-        match serde_json::from_slice::<AlertsState>(&text) {
-            Ok(state) if state.schema_version > SCHEMA_VERSION => {
-                let why =
-                    format!("it has schema_version {}, and this is {SCHEMA_VERSION}", state.schema_version);
-                Err(problem(&path, &why))
-            }
-            Ok(state) => Ok((state, true)),
-            Err(error) => {
-                let aside = path.with_extension("json.damaged");
-                fs::rename(&path, &aside).map_err(|_| problem(&path, &error.to_string()))?;
-                Ok((AlertsState::default(), false))
-            }
+        if let Ok(Version { schema_version }) = serde_json::from_slice(&text)
+            && schema_version > SCHEMA_VERSION
+        {
+            return Err(Problem::new(
+                Code::AlertJournal,
+                format!("{}: what is kept of alerts cannot be used", path.display()),
+                format!(
+                    "a later version wrote it: it has schema_version {schema_version}, and this is {SCHEMA_VERSION}"
+                ),
+                "use that version, or name another directory: --state-dir DIR, or WATTLE_STATE_DIR",
+            ));
         }
+        Ok(match serde_json::from_slice(&text) {
+            Ok(state) => Kept::State(Box::new(state)),
+            Err(error) => Kept::Damaged(error.to_string()),
+        })
     }
 
     fn write(&self, state: &AlertsState) -> Result<(), Problem> {
@@ -241,15 +323,35 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_put_aside_and_a_later_version_left_alone() {
+    fn a_damaged_file_is_put_aside_by_the_next_change() {
         let temp = tempfile::tempdir().unwrap();
         let journal = Journal::open(temp.path()).unwrap();
         fs::write(journal.path(), "{\"schema").unwrap();
-        assert_eq!(journal.read().unwrap(), AlertsState::default());
-        assert!(temp.path().join("alerts.json.damaged").exists());
-        fs::write(journal.path(), "{\"schema_version\":99,\"next_id\":1}").unwrap();
-        assert_eq!(journal.update(AlertsState::number).unwrap_err().code, Code::AlertJournal);
-        assert!(fs::read_to_string(journal.path()).unwrap().contains("99"));
+        assert!(journal.read().unwrap_err().what.contains("is damaged"));
+        assert_eq!(fs::read_to_string(journal.path()).unwrap(), "{\"schema", "a look changes nothing");
+        let updated = journal.update(AlertsState::number).unwrap();
+        assert_eq!((updated.value, updated.unsaved.is_none()), (1, true));
+        let damaged = updated.damaged.unwrap();
+        assert!(damaged.why.contains("alerts.json.damaged now"), "{}", damaged.why);
+        assert_eq!(fs::read_to_string(temp.path().join("alerts.json.damaged")).unwrap(), "{\"schema");
+        assert!(journal.update(AlertsState::number).unwrap().damaged.is_none(), "it is said once");
+    }
+
+    /// Whatever form a later version gives it.
+    #[test]
+    fn a_file_of_a_later_version_is_left_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let journal = Journal::open(temp.path()).unwrap();
+        for text in
+            [r#"{"schema_version":99,"next_id":1}"#, r#"{"schema_version":2,"alerts":{"by":"array"}}"#]
+        {
+            fs::write(journal.path(), text).unwrap();
+            let refused = journal.update(AlertsState::number).unwrap_err();
+            assert!(refused.code == Code::AlertJournal && refused.why.contains("later version"), "{refused}");
+            assert_eq!(journal.read().unwrap_err().code, Code::AlertJournal);
+            assert_eq!(fs::read_to_string(journal.path()).unwrap(), text);
+            assert!(!temp.path().join("alerts.json.damaged").exists());
+        }
     }
 
     /// A full disk costs the durability, not the alert.
@@ -266,5 +368,26 @@ mod tests {
         fs::remove_dir(&blocked).unwrap();
         assert!(journal.update(AlertsState::number).unwrap().unsaved.is_none());
         assert_eq!(Journal::open(temp.path()).unwrap().read().unwrap().next_id, 4);
+    }
+    /// An operator acknowledges while what watches cannot write.
+    #[test]
+    fn what_others_wrote_meanwhile_is_not_undone() {
+        let temp = tempfile::tempdir().unwrap();
+        let (watch, operator) = (Journal::open(temp.path()).unwrap(), Journal::open(temp.path()).unwrap());
+        let fail = |state: &mut AlertsState, member: &str| {
+            let alert = crate::alerts::rules::tests::alert(state, member);
+            state.add(alert);
+        };
+        watch.update(|state| fail(state, "a")).unwrap();
+        // A directory in the way of the new file.
+        let blocked = temp.path().join("alerts.json.new");
+        fs::create_dir(&blocked).unwrap();
+        assert!(watch.update(|state| fail(state, "b")).unwrap().unsaved.is_some());
+        fs::remove_dir(&blocked).unwrap();
+        assert_eq!(operator.update(|state| state.acknowledge(|_| true)).unwrap().value, 1);
+        assert!(watch.update(AlertsState::number).unwrap().unsaved.is_none());
+        let kept = operator.read().unwrap();
+        let states: Vec<_> = kept.alerts.iter().map(|alert| alert.state.word()).collect();
+        assert_eq!(states, ["acknowledged", "raised"], "one was acknowledged, and none is lost");
     }
 }

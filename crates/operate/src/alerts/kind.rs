@@ -36,7 +36,7 @@ impl fmt::Display for AlertSeverity {
 }
 
 macro_rules! kinds {
-    ($($name:ident: $severity:ident, $lasts:literal, $doc:literal;)*) => {
+    ($($name:ident: $severity:ident, $doc:literal;)*) => {
         /// What an alert is about: mdadm's twelve events under their names, and what mdadm does not
         /// tell.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -62,46 +62,34 @@ macro_rules! kinds {
             pub fn severity(self) -> AlertSeverity {
                 match self { $(AlertKind::$name => AlertSeverity::$severity),* }
             }
-
-            /// Whether it is a state that lasts until it is over, and not something that happened.
-            #[must_use]
-            pub fn lasts(self) -> bool {
-                match self { $(AlertKind::$name => $lasts),* }
-            }
-
-            /// What it says, in a sentence.
-            #[must_use]
-            pub fn meaning(self) -> &'static str {
-                match self { $(AlertKind::$name => $doc),* }
-            }
         }
     };
 }
 
 kinds! {
-    Fail: Critical, true, "A member failed.";
-    FailSpare: Critical, true, "A member failed that was being filled, or a spare.";
-    DegradedArray: Critical, true, "An array lacks members.";
-    SparesMissing: Warning, true, "An array has fewer spares than mdadm.conf says.";
-    DeviceDisappeared: Critical, true, "A server ended without being stopped, or does not answer.";
-    SpareActive: Info, false, "A member that was being filled is in sync.";
-    NewArray: Info, false, "An array was not seen before.";
-    MoveSpare: Info, false, "A spare went from one array to another.";
-    RebuildStarted: Info, false, "Resync or recovery, check or repair started.";
-    RebuildNN: Info, false, "Background work is so far.";
-    RebuildFinished: Info, false, "Background work ended.";
-    TestMessage: Info, false, "A test of the channels.";
-    MemberSlow: Warning, true, "A member answers much later than the others.";
-    MismatchFound: Warning, true, "The last check found what does not agree, or cannot be read.";
-    ScrubFinished: Info, false, "A check or repair ended.";
-    ScrubOverdue: Warning, true, "The last whole check is too long ago.";
-    BadBlocksGrew: Warning, true, "A member has more bad blocks than before.";
-    SmartFailing: Critical, true, "A drive says of itself that it fails.";
-    VolumeFull: Warning, true, "A file system on a volume is nearly full.";
-    RemoteAway: Critical, true, "A member across a network does not answer.";
-    RemoteBack: Info, false, "A member across a network answers again.";
-    WriteHoleRisk: Warning, true, "A degraded array is written without a log: a crash now can lose data.";
-    Recovered: Info, false, "What an alert was about is over.";
+    Fail: Critical, "A member failed.";
+    FailSpare: Critical, "A member failed that was being filled, or a spare.";
+    DegradedArray: Critical, "An array lacks members.";
+    SparesMissing: Warning, "An array has fewer spares than mdadm.conf says.";
+    DeviceDisappeared: Critical, "A server ended without being stopped, or does not answer.";
+    SpareActive: Info, "A member that was being filled is in sync.";
+    NewArray: Info, "An array was not seen before.";
+    MoveSpare: Info, "A spare went from one array to another.";
+    RebuildStarted: Info, "Resync or recovery, check or repair started.";
+    RebuildNN: Info, "Background work is so far.";
+    RebuildFinished: Info, "Background work ended.";
+    TestMessage: Info, "A test of the channels.";
+    MemberSlow: Warning, "A member answers much later than the others.";
+    MismatchFound: Warning, "The last check found what does not agree, or cannot be read.";
+    ScrubFinished: Info, "A check or repair ended.";
+    ScrubOverdue: Warning, "The last whole check is too long ago.";
+    BadBlocksGrew: Warning, "A member has more bad blocks than before.";
+    SmartFailing: Critical, "A drive says of itself that it fails.";
+    VolumeFull: Warning, "A file system on a volume is nearly full.";
+    RemoteAway: Critical, "A member across a network does not answer.";
+    RemoteBack: Info, "A member across a network answers again.";
+    WriteHoleRisk: Warning, "A degraded array is written without a log: a crash now can lose data.";
+    Recovered: Info, "What an alert was about is over.";
 }
 
 impl fmt::Display for AlertKind {

@@ -225,9 +225,27 @@ pub struct Owed {
     /// How often it was tried.
     #[serde(default)]
     pub attempts: u64,
+    /// How often it was refused.
+    #[serde(default)]
+    pub refused: u64,
     /// Why the last attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// A message that a channel is not sent any more, although it did not take it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DroppedMessage {
+    /// The channel.
+    pub channel: String,
+    /// The notification's number.
+    pub id: u64,
+    /// mdadm's name of it.
+    pub event: String,
+    /// What happened.
+    pub what: String,
+    /// Why it is not sent.
+    pub why: String,
 }
 
 /// What is known of a channel.
@@ -268,9 +286,12 @@ pub struct ServerMemory {
     /// Its arrays.
     #[serde(default)]
     pub arrays: Vec<AlertArray>,
-    /// It ended without a good-bye.
+    /// It ended without a good-bye, or hangs.
     #[serde(default)]
     pub died: bool,
+    /// It ended as it was told to.
+    #[serde(default)]
+    pub stopped: bool,
     /// What a newer version keeps.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -293,12 +314,6 @@ pub struct ArrayMemory {
     /// What is bad of each member, in bytes.
     #[serde(default)]
     pub bad_bytes: BTreeMap<String, u64>,
-    /// The run of the last check or repair that was seen to have ended.
-    #[serde(default)]
-    pub scrub: u64,
-    /// It was found degraded when its server was seen first.
-    #[serde(default)]
-    pub began_degraded: bool,
     /// The start of the server that had it last; empty if that is not known.
     #[serde(default)]
     pub epoch: String,
@@ -335,6 +350,12 @@ pub struct AlertsState {
     /// By UUID, or name.
     #[serde(default)]
     pub arrays: BTreeMap<String, ArrayMemory>,
+    /// Messages that changes dropped, until that is said.
+    #[serde(skip)]
+    pub dropped: Vec<DroppedMessage>,
+    /// Alerts that were forgotten because there were too many, until that is said.
+    #[serde(skip)]
+    pub forgotten: Vec<Alert>,
     /// What a newer version keeps.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -352,6 +373,8 @@ impl Default for AlertsState {
             channels: BTreeMap::new(),
             servers: BTreeMap::new(),
             arrays: BTreeMap::new(),
+            dropped: Vec::new(),
+            forgotten: Vec::new(),
             extra: Map::new(),
         }
     }
@@ -375,7 +398,7 @@ impl AlertsState {
     pub fn add(&mut self, alert: Alert) {
         self.alerts.push(alert);
         let too_many = self.alerts.len().saturating_sub(ALERTS_MAX);
-        self.alerts.drain(..too_many);
+        self.forgotten.extend(self.alerts.drain(..too_many));
     }
 
     /// Takes an alert out that is over.
@@ -400,21 +423,46 @@ impl AlertsState {
         count
     }
 
+    /// Takes over what others changed in the file, from what it was to what it is: which alerts an
+    /// operator has seen, and the numbers that were used.
+    pub fn take_over(&mut self, was: &Self, is: &Self) {
+        self.next_id = self.next_id.max(is.next_id);
+        let seen = |state: &Self, id: u64| {
+            let alert = state.alerts.iter().find(|alert| alert.id == id);
+            alert.is_some_and(|alert| alert.state == AlertState::Acknowledged)
+        };
+        self.acknowledge(|alert| seen(is, alert.id) && !seen(was, alert.id));
+    }
+
     /// The notification is owed to these channels from now on; to none: it is forgotten.
     pub fn owe<'a>(&mut self, notification: Notification, channels: impl Iterator<Item = &'a str>) {
         let mut wanted = false;
+        let mut too_many = Vec::new();
         for name in channels {
             wanted = true;
             let channel = self.channels.entry(name.to_owned()).or_default();
-            channel.owed.push(Owed { notification: notification.id, attempts: 0, error: None });
+            channel.owed.push(Owed { notification: notification.id, attempts: 0, refused: 0, error: None });
             if channel.owed.len() > OWED_MAX {
-                channel.owed.remove(0);
-                channel.given_up += 1;
+                too_many.push((name.to_owned(), channel.owed.remove(0).notification));
             }
         }
         if wanted {
             self.notifications.push(notification);
         }
+        if !too_many.is_empty() {
+            self.drop_messages(too_many, &format!("more than {OWED_MAX} messages wait for this channel"));
+        }
+    }
+
+    /// These are not owed any more.
+    fn drop_messages(&mut self, messages: Vec<(String, u64)>, why: &str) {
+        for (channel, id) in messages {
+            let known = self.notifications.iter().find(|known| known.id == id);
+            let (event, what) = known.map(|n| (n.event.clone(), n.text.what.clone())).unwrap_or_default();
+            self.channels.entry(channel.clone()).or_default().given_up += 1;
+            self.dropped.push(DroppedMessage { channel, id, event, what, why: why.to_owned() });
+        }
+        self.forget_delivered();
     }
 
     /// What a channel did with a notification.
@@ -427,10 +475,11 @@ impl AlertsState {
                 channel.delivered += 1;
                 (channel.last_delivered_secs, channel.last_error) = (Some(secs), None);
             }
-            Tried::Failed(error) => {
+            Tried::Failed(error) | Tried::Refused(error) => {
                 channel.failed += 1;
                 channel.last_error = Some(error.clone());
                 channel.owed[at].attempts += 1;
+                channel.owed[at].refused += u64::from(matches!(outcome, Tried::Refused(_)));
                 channel.owed[at].error = Some(error.clone());
             }
             Tried::GivenUp(error) => {
@@ -445,11 +494,11 @@ impl AlertsState {
 
     /// Channels that are not configured any more are owed nothing.
     pub fn keep_channels(&mut self, names: &[&str]) {
-        for (name, channel) in &mut self.channels {
-            if !names.contains(&name.as_str()) {
-                channel.owed.clear();
-            }
-        }
+        let gone = self.channels.iter_mut().filter(|(name, _)| !names.contains(&name.as_str()));
+        let dropped = gone
+            .flat_map(|(name, channel)| channel.owed.drain(..).map(|owed| (name.clone(), owed.notification)))
+            .collect();
+        self.drop_messages(dropped, "the channel is not configured any more");
         for name in names {
             self.channels.entry((*name).to_owned()).or_default();
         }
@@ -472,6 +521,40 @@ pub enum Tried {
     Arrived,
     /// It has to be tried again.
     Failed(String),
-    /// The receiver will never take it.
+    /// It has to be tried again, and others need not wait for it.
+    Refused(String),
+    /// It is not tried again.
     GivenUp(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alerts::rules::test_message;
+
+    /// Nothing that was to be sent goes away without a word.
+    #[test]
+    fn what_is_dropped_is_named_with_its_reason() {
+        let mut state = AlertsState::default();
+        for _ in 0..=OWED_MAX {
+            let message = test_message(&mut state, "data", 0);
+            state.owe(message, ["mail", "hook"].into_iter());
+            state.tried("hook", state.next_id - 1, 0, &Tried::Arrived);
+        }
+        let dropped = std::mem::take(&mut state.dropped);
+        assert_eq!(dropped.len(), 1);
+        assert_eq!((dropped[0].channel.as_str(), dropped[0].id), ("mail", 1));
+        assert_eq!((dropped[0].event.as_str(), dropped[0].what.is_empty()), ("TestMessage", false));
+        assert!(dropped[0].why.contains("more than 1000 messages"), "{}", dropped[0].why);
+        assert_eq!((state.notifications.len(), state.channels["mail"].given_up), (OWED_MAX, 1));
+        // A channel that is taken out of the settings.
+        state.keep_channels(&["hook"]);
+        assert_eq!((state.dropped.len(), state.notifications.len()), (OWED_MAX, 0));
+        assert!(state.dropped[0].why.contains("not configured"), "{}", state.dropped[0].why);
+        let alert = crate::alerts::rules::tests::alert(&mut state, "a");
+        for _ in 0..=ALERTS_MAX {
+            state.add(alert.clone());
+        }
+        assert_eq!((state.alerts.len(), state.forgotten.len()), (ALERTS_MAX, 1));
+    }
 }

@@ -11,10 +11,10 @@ use super::{ConfigFault, StackConfig, pattern};
 type Claim = (&'static str, String);
 
 /// Everything that is claimed twice, told at the second place.
-pub fn clashes(stacks: &[StackConfig]) -> Vec<ConfigFault> {
+pub fn clashes(stacks: &[&StackConfig]) -> Vec<ConfigFault> {
     let mut first: BTreeMap<Claim, (&StackConfig, usize)> = BTreeMap::new();
     let mut faults = Vec::new();
-    for stack in stacks {
+    for &stack in stacks {
         for (claim, line) in claims(stack) {
             let Some((other, at)) = first.get(&claim) else {
                 first.insert(claim, (stack, line));
@@ -74,7 +74,10 @@ mod tests {
             StackConfig::parse(Path::new(&format!("{ix}.toml")), text).unwrap_or_else(|f| panic!("{f:?}"))
         };
         let stacks: Vec<_> = texts.iter().enumerate().map(stack).collect();
-        clashes(&stacks).iter().map(|fault| format!("{} {}", fault.place(), fault.what)).collect()
+        clashes(&stacks.iter().collect::<Vec<_>>())
+            .iter()
+            .map(|fault| format!("{} {}", fault.place(), fault.what))
+            .collect()
     }
 
     #[test]

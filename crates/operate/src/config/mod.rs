@@ -137,6 +137,15 @@ impl Stacks {
     /// # Errors
     /// The directory or the file cannot be read. What is wrong *in* files is found in the result.
     pub fn read(place: &Path) -> Result<Self, Problem> {
+        Self::read_before(place, &[])
+    }
+
+    /// The same. Where two files claim the same, that is no fault of the stack that comes first in
+    /// `first`: what runs, then what is to be started.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_before(place: &Path, first: &[String]) -> Result<Self, Problem> {
         let is_dir = fs::metadata(place).map_err(|error| unreadable(place, &error))?.is_dir();
         let files = if is_dir { files_in(place)? } else { vec![place.to_owned()] };
         let mut all = Self { stacks: Vec::new(), faults: Vec::new(), place: place.to_owned() };
@@ -155,7 +164,11 @@ impl Stacks {
                 Err(faults) => all.faults.extend(faults),
             }
         }
-        all.faults.extend(clash::clashes(&all.stacks));
+        let rank = |stack: &&StackConfig| first.iter().position(|name| *name == stack.name);
+        let mut by_right: Vec<&StackConfig> = all.stacks.iter().collect();
+        by_right.sort_by_key(|stack| rank(stack).unwrap_or(first.len()));
+        let clashes = clash::clashes(&by_right);
+        all.faults.extend(clashes);
         all.faults.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
         Ok(all)
     }
@@ -261,6 +274,19 @@ mod tests {
         assert_eq!(stacks.find("c").unwrap_err().code, Code::NoSuchStack);
         assert_eq!(Stacks::read(&dir.path().join("b.toml")).unwrap().stacks[0].name, "b");
         assert_eq!(Stacks::read(&dir.path().join("d.toml")).unwrap_err().code, Code::ConfigUnreadable);
+    }
+
+    /// A new file is no reason not to start again what ran.
+    #[test]
+    fn a_clash_is_no_fault_of_what_runs_or_is_to_start() {
+        let dir = dir(&[("b.toml", "arrays = ['data']"), ("a.toml", "arrays = ['data']")]);
+        let blamed = |first: &[&str]| {
+            let first: Vec<String> = first.iter().map(|name| (*name).to_owned()).collect();
+            let stacks = Stacks::read_before(dir.path(), &first).unwrap();
+            stacks.faults.iter().map(|fault| stack_name(&fault.file)).collect::<Vec<_>>()
+        };
+        assert_eq!((blamed(&[]), blamed(&["b"])), (vec!["b".to_owned()], vec!["a".to_owned()]));
+        assert_eq!(blamed(&["c", "a", "b"]), ["b"], "a runs");
     }
 
     #[test]

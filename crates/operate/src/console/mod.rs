@@ -19,7 +19,6 @@ mod locate;
 mod orders;
 mod poller;
 mod rates;
-mod redundancy;
 mod routes;
 pub mod verdict;
 pub mod view;

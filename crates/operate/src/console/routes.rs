@@ -120,7 +120,8 @@ impl ConsoleSite {
         if request.method == Method::HEAD {
             return HttpReply::new(200, "text/event-stream", &[][..]);
         }
-        HttpReply::stream("text/event-stream", self.known.view())
+        let known = self.known.clone();
+        HttpReply::stream("text/event-stream", move || known.view())
     }
 
     fn health(&self) -> HttpReply {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use wattle_server::protocol::report::{ArrayReport, Health, JobStatus, MemberReport, SeatState};
 
-use super::redundancy;
+use crate::redundancy;
 
 /// How things stand; the worst last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -171,7 +171,7 @@ fn remarks(array: &ArrayReport) -> Vec<String> {
 }
 
 fn redundancy_text(array: &ArrayReport, left: usize) -> String {
-    if !redundancy::is_redundant(&array.level) {
+    if !array.is_redundant() {
         return "none by design: any failure loses data".to_owned();
     }
     match (array.health, left) {

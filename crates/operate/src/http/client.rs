@@ -158,6 +158,14 @@ impl From<HttpCallError> for Problem {
     }
 }
 
+/// The socket and the path of `unix:/SOCKET:/PATH`; a socket's name may have colons.
+#[must_use]
+pub fn unix_parts(url: &str) -> Option<(&str, &str)> {
+    let rest = url.strip_prefix("unix:").filter(|rest| rest.starts_with('/'))?;
+    let colon = rest.find(":/")?;
+    Some((&rest[..colon], &rest[colon + 1..]))
+}
+
 /// Where a request goes.
 struct Target {
     place: Place,
@@ -174,10 +182,9 @@ enum Place {
 
 impl Target {
     fn parse(url: &str) -> Result<Self, HttpCallError> {
-        if let Some(rest) = url.strip_prefix("unix:") {
-            let (socket, path) = rest
-                .split_once(':')
-                .ok_or(HttpCallError::BadUrl("a socket is called as unix:SOCKET:/PATH"))?;
+        if url.starts_with("unix:") {
+            let (socket, path) =
+                unix_parts(url).ok_or(HttpCallError::BadUrl("a socket is called as unix:/SOCKET:/PATH"))?;
             let place = Place::Unix(socket.to_owned());
             return Ok(Self { place, path: path.to_owned(), host: "localhost".to_owned() });
         }

@@ -60,10 +60,18 @@ pub struct HttpReply {
     pub(super) body: ReplyContent,
 }
 
-#[derive(Debug)]
 pub(super) enum ReplyContent {
     Full(Bytes),
-    Stream(Feed),
+    Stream(Box<dyn FnOnce() -> Feed + Send>),
+}
+
+impl std::fmt::Debug for ReplyContent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Full(bytes) => f.debug_tuple("Full").field(bytes).finish(),
+            Self::Stream(_) => f.write_str("Stream(…)"),
+        }
+    }
 }
 
 impl HttpReply {
@@ -102,11 +110,12 @@ impl HttpReply {
         Self::json(status, &wattle_server::protocol::ErrorReport::from(problem))
     }
 
-    /// A reply that goes on as long as its feed does.
+    /// A reply that goes on as long as its feed does. The feed begins only once there is room for
+    /// another stream.
     #[must_use]
-    pub fn stream(content_type: &'static str, feed: Feed) -> Self {
+    pub fn stream(content_type: &'static str, begin: impl FnOnce() -> Feed + Send + 'static) -> Self {
         let headers = vec![(hyper::header::CONTENT_TYPE, HeaderValue::from_static(content_type))];
-        Self { status: 200, headers, body: ReplyContent::Stream(feed) }
+        Self { status: 200, headers, body: ReplyContent::Stream(Box::new(begin)) }
     }
 
     /// The same with a header. A value that is no header's is left out.

@@ -25,10 +25,11 @@ pub mod tls;
 mod token;
 
 pub use address::HttpAddress;
-pub use client::{HttpAnswer, HttpCall, HttpCallError, call, call_blocking};
+pub use client::{HttpAnswer, HttpCall, HttpCallError, call, call_blocking, unix_parts};
 pub use feed::{Feed, FeedSender, feed};
 pub use hyper::Method;
 pub use message::{HttpPeer, HttpReply, HttpRequest};
 pub(crate) use server::runtime as blocking_runtime;
 pub use server::{HttpFuture, HttpLimits, HttpServer, HttpSettings, HttpSite, RunningHttp};
 pub use token::Token;
+pub(crate) use token::read as read_token;

@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use wattle_control::{Code, Problem};
 use wattle_server::exports::is_loopback;
+use wattle_server::ids::host_name;
 
 use super::address::HttpAddress;
 use super::connections::{Connection, Connections, Counted, CountedStream, Observed, Transport};
@@ -214,7 +215,7 @@ impl HttpServer {
     async fn serve(self, mut stopped: watch::Receiver<()>) {
         let Self { listener, settings, tls, site, address } = self;
         let mut names: Vec<String> = settings.names.iter().map(|name| name.to_ascii_lowercase()).collect();
-        names.extend(host_name());
+        names.extend(Some(host_name().to_ascii_lowercase()).filter(|name| !name.is_empty()));
         let guard = Guard {
             token_on_reads: settings.token_on_reads || !address.is_local(),
             token: settings.token,
@@ -343,13 +344,6 @@ fn unix(path: &Path) -> Result<std::os::unix::net::UnixListener, Problem> {
         Ok(listener)
     });
     bound.map_err(|error| failed(error.to_string(), "stop what listens there, or name another path"))
-}
-
-/// The name that this machine has for itself.
-fn host_name() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    let name = name.trim().to_ascii_lowercase();
-    (!name.is_empty()).then_some(name)
 }
 
 enum Accepting {
@@ -547,8 +541,8 @@ fn response(
     ];
     let body = match reply.body {
         ReplyContent::Full(bytes) => ReplyBody::Full(Some(bytes)),
-        ReplyContent::Stream(feed) => {
-            ReplyBody::Stream { feed, _counted: stream, connection: connection.clone() }
+        ReplyContent::Stream(begin) => {
+            ReplyBody::Stream { feed: begin(), _counted: stream, connection: connection.clone() }
         }
     };
     let mut response = Response::new(body);

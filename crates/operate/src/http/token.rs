@@ -31,43 +31,46 @@ impl Token {
     /// The file cannot be read, others can read it, or it holds no token.
     pub fn read(path: &Path) -> Result<Self, Problem> {
         let shown = path.display();
-        let refused = |why: &str, next: String| {
+        let refused = |(why, next): (String, String)| {
             Problem::new(Code::TokenUnusable, format!("the token file {shown} cannot be used"), why, next)
         };
-        let unreadable = |error: std::io::Error| {
-            refused(&error.to_string(), "name a file that this user can read".to_owned())
-        };
-        // A pipe would be waited for.
-        let metadata = std::fs::metadata(path).map_err(unreadable)?;
-        if !metadata.is_file() {
-            return Err(refused("it is no regular file", "name a regular file".to_owned()));
-        }
-        let mut file = File::open(path).map_err(unreadable)?;
-        let mode = file.metadata().map_err(unreadable)?.mode() & 0o777;
-        if mode & 0o077 != 0 {
-            let why = format!("others than its owner can use it (mode {mode:04o})");
-            return Err(refused(
-                &why,
-                format!("chmod 600 {shown}, and make a new token if others could read it"),
-            ));
-        }
-        let mut text = Vec::new();
-        file.by_ref().take(LEN_MAX as u64 + 2).read_to_end(&mut text).map_err(unreadable)?;
-        let token = text.trim_ascii();
         let make = || format!("make one: head -c 24 /dev/urandom | base64 > {shown}");
-        if token.len() > LEN_MAX || !token.iter().all(u8::is_ascii_graphic) {
-            return Err(refused("it is not one line of visible characters", make()));
-        }
+        let token = read(path, LEN_MAX, make).map_err(refused)?;
         if token.len() < LEN_MIN {
-            return Err(refused(&format!("it has fewer than {LEN_MIN} characters"), make()));
+            return Err(refused((format!("it has fewer than {LEN_MIN} characters"), make())));
         }
-        Ok(Self(token.to_vec()))
+        Ok(Self(token))
     }
 
     /// Whether it is this one; takes as long wherever the first difference is.
     #[must_use]
     pub fn is(&self, given: &[u8]) -> bool {
         self.0.ct_eq(given).into()
+    }
+}
+
+/// The one line of a file that only its owner can read; otherwise why it is none, and what is to be
+/// done. `make` says how a token gets there.
+pub fn read(path: &Path, len_max: usize, make: impl Fn() -> String) -> Result<Vec<u8>, (String, String)> {
+    let unreadable =
+        |error: std::io::Error| (error.to_string(), "name a file that this user can read".to_owned());
+    // A pipe would be waited for.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(("it is no regular file".to_owned(), "name a regular file".to_owned()));
+    }
+    let mut file = File::open(path).map_err(unreadable)?;
+    let mode = file.metadata().map_err(unreadable)?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let why = format!("others than its owner can use it (mode {mode:04o})");
+        let next = format!("chmod 600 {}, and make a new token if others could read it", path.display());
+        return Err((why, next));
+    }
+    let mut text = Vec::new();
+    file.by_ref().take(len_max as u64 + 2).read_to_end(&mut text).map_err(unreadable)?;
+    match text.trim_ascii() {
+        [] => Err(("it is empty".to_owned(), make())),
+        token if token.len() <= len_max && token.iter().all(u8::is_ascii_graphic) => Ok(token.to_vec()),
+        _ => Err(("it is not one line of visible characters".to_owned(), make())),
     }
 }
 

@@ -167,7 +167,7 @@ fn of_server(all: &mut Exposition, report: &ServerReport, server: &Labels, given
 fn as_node_exporter(all: &mut Exposition, array: &ArrayReport, device: &str) {
     let labels = Labels::new().with("device", device);
     let action = array.sync.as_ref().map(|job| job.action.as_str());
-    let pending = array.sync.is_none() && !array.synced && has_redundancy(array);
+    let pending = array.sync.is_none() && !array.synced && array.is_redundant();
     let state = match action {
         Some("recovery") => "recovering",
         Some("check") => "check",
@@ -184,7 +184,7 @@ fn as_node_exporter(all: &mut Exposition, array: &ArrayReport, device: &str) {
     let faulty_members = array.members.iter().filter(has_state(SeatState::Faulty)).count();
     let spares = |state: SpareState| array.spares.iter().filter(move |spare| spare.state == state).count();
     let failed = faulty_members + spares(SpareState::Faulty);
-    let active = if has_redundancy(array) { slots.saturating_sub(array.degraded) } else { slots };
+    let active = if array.is_redundant() { slots.saturating_sub(array.degraded) } else { slots };
     for (state, count) in [("active", active), ("failed", failed), ("spare", spares(SpareState::Spare))] {
         all.add("node_md_disks", &labels.with("state", state), count);
     }
@@ -199,10 +199,6 @@ fn as_node_exporter(all: &mut Exposition, array: &ArrayReport, device: &str) {
     all.add("node_md_blocks_synced", &labels, synced);
     all.add("node_md_raid_disks", &labels, slots);
     all.add("node_md_degraded", &labels, array.degraded);
-}
-
-fn has_redundancy(array: &ArrayReport) -> bool {
-    !matches!(array.level.as_str(), "linear" | "raid0")
 }
 
 fn of_array(all: &mut Exposition, array: &ArrayReport, labels: &Labels, device: &str, server: &str) {
@@ -272,17 +268,14 @@ fn of_work(all: &mut Exposition, array: &ArrayReport, labels: &Labels) {
     }
     let paused = array.paused || array.sync.as_ref().is_some_and(|job| job.paused);
     all.add("wattle_sync_paused", labels, u8::from(paused));
-    let ended = array.scrubs.iter().find(|scrub| scrub.outcome == "done");
+    let ended = array.last_done();
     let now = array.sync.as_ref().map(|job| job.mismatch_sectors);
     if let Some(mismatches) = now.or(ended.map(|scrub| scrub.mismatch_sectors)) {
         all.add("wattle_mismatch_sectors", labels, mismatches);
     }
     if let Some(scrub) = ended {
         all.add("wattle_last_scrub_mismatch_sectors", labels, scrub.mismatch_sectors);
-        let started = humantime::parse_rfc3339(&scrub.started).ok();
-        let started = started.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-        if let Some(started) = started {
-            let ended = started.as_secs() + scrub.duration_secs.unwrap_or(0);
+        if let Some(ended) = scrub.ended_secs() {
             all.add("wattle_last_scrub_timestamp_seconds", labels, ended);
         }
     }

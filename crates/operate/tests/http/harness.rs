@@ -26,7 +26,7 @@ pub fn site(request: HttpRequest) -> HttpFuture {
                 format!("{} {:?} {}", request.method, request.query, request.is_authorized),
             ),
             "/large" => HttpReply::new(200, "text/plain", vec![b'x'; 8 << 20]),
-            "/stream" => HttpReply::stream("text/event-stream", endless()),
+            "/stream" => HttpReply::stream("text/event-stream", endless),
             "/never" => std::future::pending().await,
             _ => HttpReply::text(404, "nothing here"),
         }

@@ -2,13 +2,18 @@
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use wattle_control::Code;
-use wattle_operate::http::{HttpCall, HttpServer, HttpSettings, Method, call_blocking};
+use wattle_operate::http::{
+    HttpCall, HttpFuture, HttpLimits, HttpReply, HttpRequest, HttpServer, HttpSettings, Method,
+    call_blocking, feed,
+};
 
 use crate::harness::{
-    TOKEN, assert_answers, connect, get, port, rest, said, settings, site, start, status, token,
+    TOKEN, assert_answers, connect, get, limits, port, rest, said, settings, site, start, status, token,
 };
 
 #[test]
@@ -164,6 +169,26 @@ fn viewers_that_are_too_slow_or_too_many_are_dropped() {
         std::thread::sleep(Duration::from_millis(100));
     }
     drop((sees, slow));
+}
+
+/// What a feed costs begins with the viewer, not with the request.
+#[test]
+fn of_a_viewer_too_many_no_feed_begins() {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = begun.clone();
+    let site = move |_: HttpRequest| -> HttpFuture {
+        let count = count.clone();
+        Box::pin(async move {
+            HttpReply::stream("text/event-stream", move || {
+                count.fetch_add(1, Ordering::Relaxed);
+                feed(1).1
+            })
+        })
+    };
+    let limits = HttpLimits { streams: 0, ..limits() };
+    let server = HttpServer::listen(HttpSettings { limits, ..settings() }, site).unwrap().start().unwrap();
+    assert_eq!(status(&said(&server, &get("/stream", ""))), 503);
+    assert_eq!(begun.load(Ordering::Relaxed), 0);
 }
 
 #[test]

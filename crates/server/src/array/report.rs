@@ -6,6 +6,7 @@ use std::time::Duration;
 use wattle_control::events::slots_view;
 use wattle_control::running::remote::RemoteMember;
 use wattle_control::sums::ScrubSums;
+use wattle_engine::geometry::LevelKind;
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 use wattle_engine::{ArrayStatus, MemberStatus};
 use wattle_engine::{MemberState, Regions, SeatRecord};
@@ -108,10 +109,10 @@ pub fn recorded<'a>(superblocks: impl Iterator<Item = (&'a str, &'a Superblock)>
     })
 }
 
-/// How many further members can be lost, whichever they are. Members that are whole and whose
-/// parity is not trusted are no redundancy.
+/// How many further members can be lost, whichever they are. Parity that is not trusted is no
+/// redundancy; a copy is one, whichever of two contents of a write that was under way it has.
 fn redundancy_left(facts: &ServedFacts, status: &ArrayStatus, synced: bool) -> usize {
-    if status.broken || !synced {
+    if status.broken || !synced && facts.geometry.kind() == LevelKind::Parity {
         return 0;
     }
     let geometry = &facts.geometry;

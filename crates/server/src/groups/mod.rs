@@ -42,8 +42,7 @@ pub struct ChangeOptions<'a> {
 
 /// Where and when a group is changed.
 pub fn stamp(now: WallTime) -> Stamp {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    Stamp { description: String::new(), host: host.trim().to_owned(), time: now.secs }
+    Stamp { description: String::new(), host: crate::ids::host_name(), time: now.secs }
 }
 
 impl What {

@@ -632,6 +632,34 @@ pub struct RecordStateReport {
     pub file_bytes: u64,
 }
 
+impl ArrayReport {
+    /// Whether its level has redundancy at all.
+    #[must_use]
+    pub fn is_redundant(&self) -> bool {
+        matches!(self.level.as_str(), "raid1" | "raid4" | "raid5" | "raid6" | "raid10")
+    }
+
+    /// The last check or repair that came to its end.
+    #[must_use]
+    pub fn last_done(&self) -> Option<&ScrubReport> {
+        self.scrubs.iter().find(|run| run.outcome == "done")
+    }
+}
+
+impl ScrubReport {
+    /// When it began, in seconds since 1970; `None` if that is no time.
+    #[must_use]
+    pub fn started_secs(&self) -> Option<u64> {
+        crate::time::parse_rfc3339(&self.started)
+    }
+
+    /// When it ended, in seconds since 1970.
+    #[must_use]
+    pub fn ended_secs(&self) -> Option<u64> {
+        Some(self.started_secs()? + self.duration_secs.unwrap_or(0))
+    }
+}
+
 /// A place where parity or copies do not agree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MismatchReport {

@@ -136,7 +136,15 @@ fn text(state: &AlertsState, watched: bool, all: bool) -> String {
         let last = channel
             .last_delivered_secs
             .map_or("nothing yet".to_owned(), |secs| format!("last {}", time(secs)));
-        line(format!("channel {name}: took {}, {last}; owed {}", channel.delivered, channel.owed.len()));
+        let given_up = match channel.given_up {
+            0 => String::new(),
+            given_up => format!(", given up {given_up}"),
+        };
+        line(format!(
+            "channel {name}: took {}, {last}; owed {}{given_up}",
+            channel.delivered,
+            channel.owed.len()
+        ));
         if let Some(error) = &channel.last_error {
             line(format!("  {} attempts failed: {error}", channel.failed));
         }

@@ -12,7 +12,7 @@ use wattle_control::members::MemberAccess;
 use wattle_control::{Code, Problem};
 use wattle_operate::alerts::journal::Journal;
 use wattle_operate::alerts::settings::AlertSettings;
-use wattle_operate::alerts::state::{Alert, AlertState};
+use wattle_operate::alerts::state::{Alert, AlertState, DroppedMessage};
 use wattle_operate::alerts::watch::{self, WatchNote, WatchOptions};
 use wattle_server::protocol::SCHEMA_VERSION;
 
@@ -81,6 +81,9 @@ fn say(note: &WatchNote, json: bool) {
         WatchNote::Told { id, event, .. } => ("told", Some(*id), Some(event.as_str()), None),
         WatchNote::Arrived { channel, id } => ("arrived", Some(*id), None, Some(channel.as_str())),
         WatchNote::Failed { channel, id, .. } => ("failed", Some(*id), None, Some(channel.as_str())),
+        WatchNote::Dropped(dropped) => {
+            ("dropped", Some(dropped.id), Some(dropped.event.as_str()), Some(dropped.channel.as_str()))
+        }
         WatchNote::Note(_) => ("note", None, None, None),
     };
     let text = match note {
@@ -99,11 +102,11 @@ fn say(note: &WatchNote, json: bool) {
             }
         },
         WatchNote::Arrived { channel, id } => format!("message {id}: {channel} took it"),
-        WatchNote::Failed { channel, id, why, given_up: false } => {
+        WatchNote::Failed { channel, id, why } => {
             format!("message {id}: {channel} did not take it, and is tried again: {why}")
         }
-        WatchNote::Failed { channel, id, why, given_up: true } => {
-            format!("message {id}: {channel} did not take it, and is not tried again: {why}")
+        WatchNote::Dropped(DroppedMessage { channel, id, event, what, why }) => {
+            format!("message {id} is not sent to {channel} any more ({event}: {what}): {why}")
         }
         WatchNote::Note(text) => text.clone(),
     };
@@ -186,6 +189,10 @@ struct TestedChannel {
 fn test(args: &AlertTestArgs) -> Result<(), Problem> {
     let settings = AlertSettings::read(&alerts_file(args.files.config.as_deref()))?;
     let journal = Journal::open(&kept_in(&args.files)?)?;
+    let usable = journal.update(|_| ())?;
+    usable
+        .problems()
+        .for_each(|problem| output::note(&printable(&format!("{}: {}", problem.what, problem.why))));
     let outcomes = watch::test(&settings, &journal)?;
     let failed: Vec<_> = outcomes.iter().filter(|outcome| outcome.error.is_some()).collect();
     let result = match &failed[..] {

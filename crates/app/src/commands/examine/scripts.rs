@@ -9,10 +9,11 @@ use wattle_format::md::{self, ByteOrder, SuperblockFields, Version, bitmap};
 
 use super::fields::bytes;
 use crate::cli::ExamineFormat;
-use crate::environment::{host_name, local_time};
+use crate::environment::local_time;
 use crate::output::mdadm::{self, Examined, FoundBitmap, Surroundings};
 use crate::output::text::printable;
 use crate::output::{self, Screen};
+use wattle_server::ids::host_name;
 
 /// Where mdadm looks for partitions.
 const SECTOR_BYTES: usize = 512;

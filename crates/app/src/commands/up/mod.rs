@@ -34,7 +34,11 @@ pub fn run(access: &MemberAccess, args: &UpArgs, screen: Screen) -> Result<ExitC
     if args.scan {
         return scan::run(access, args, screen);
     }
-    let stacks = Stacks::read(&args.config)?;
+    // What is to start has more right than a file that came beside it, and what runs the most.
+    let running = Servers::ask(&runtime_dir(args.runtime.runtime_dir.as_deref()));
+    let running = running.reports().map(|server| server.server.clone());
+    let first: Vec<String> = running.chain(args.names.iter().cloned()).collect();
+    let stacks = Stacks::read_before(&args.config, &first)?;
     if args.check {
         return check::run(&stacks, args, screen);
     }

@@ -2,12 +2,12 @@
 //! remember.
 
 use std::process::ExitCode;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::Serialize;
 use wattle_control::{Code, Problem};
 use wattle_operate::config::StackConfig;
-use wattle_server::protocol::report::ArrayReport;
+use wattle_server::protocol::report::{ArrayReport, ScrubReport};
 use wattle_server::protocol::{ErrorReport, SCHEMA_VERSION, ServerRequest};
 use wattle_server::socket::client::{Servers, request};
 
@@ -19,9 +19,6 @@ use crate::target::ServedTarget;
 
 /// Something did not agree, a check did not come to its end, or one is overdue.
 const FOUND: u8 = 1;
-
-/// Levels of which nothing can be compared.
-const WITHOUT_REDUNDANCY: [&str; 2] = ["raid0", "linear"];
 
 #[derive(Serialize)]
 struct OverdueReport {
@@ -53,21 +50,18 @@ fn arrays(servers: &Servers, stack: &StackConfig) -> Result<Vec<ArrayReport>, Pr
             format!("start it: systemctl start wattle@{}, or `wattle up {}`", stack.name, stack.name),
         )
     })?;
-    let can =
-        |array: &&ArrayReport| array.uuid.is_some() && !WITHOUT_REDUNDANCY.contains(&array.level.as_str());
+    let can = |array: &&ArrayReport| array.uuid.is_some() && array.is_redundant();
     Ok(server.arrays.iter().filter(can).cloned().collect())
 }
 
 /// When the last check or repair that was done began.
 fn last_done(array: &ArrayReport) -> Option<&str> {
-    let done = array.scrubs.iter().find(|run| run.outcome == "done");
-    done.map(|run| run.started.as_str())
+    array.last_done().map(|run| run.started.as_str())
 }
 
 /// Whether so much time has gone by since the last one. A time that cannot be read is none.
 fn is_older(array: &ArrayReport, than: Duration, now_secs: u64) -> bool {
-    let time = last_done(array).and_then(|time| humantime::parse_rfc3339(time).ok());
-    let secs = time.and_then(|time| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs()));
+    let secs = array.last_done().and_then(ScrubReport::started_secs);
     secs.is_none_or(|secs| now_secs.saturating_sub(secs) >= than.as_secs())
 }
 
@@ -92,7 +86,7 @@ pub fn run(stacks: &[&StackConfig], args: &UpArgs) -> Result<ExitCode, Problem> 
             let end = target.wait_for_scrub()?;
             let run = end.scrubs.first();
             run.iter().for_each(|run| output::note(&scrub_line(run)));
-            let clean = |run: &wattle_server::protocol::report::ScrubReport| {
+            let clean = |run: &ScrubReport| {
                 run.outcome == "done" && run.mismatch_sectors + run.unreadable_sectors + run.late_sectors == 0
             };
             if !run.is_some_and(clean) {
@@ -153,8 +147,6 @@ fn overdue_problem(stack: &StackConfig, array: &ArrayReport, limit: Duration) ->
 
 #[cfg(test)]
 mod tests {
-    use wattle_server::protocol::report::ScrubReport;
-
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use wattle_control::{Code, Problem};
 use wattle_operate::config::StackConfig;
-use wattle_rt::{Child, Core, Either, Latch, race};
+use wattle_rt::{BackendChoice, Child, Core, Either, Latch, race};
 
 use crate::cli::{Engine, UpArgs};
 use crate::environment::MANAGER;
@@ -57,6 +57,14 @@ fn command(args: &UpArgs, stack: &StackConfig) -> Result<Command, Problem> {
     }
     if let Some(cores) = args.engine.cores {
         command.arg("--cores").arg(cores.to_string());
+    }
+    let backend = match args.engine.backend {
+        BackendChoice::Auto => None,
+        BackendChoice::Uring => Some("uring"),
+        BackendChoice::Syscall => Some("syscall"),
+    };
+    if let Some(backend) = backend {
+        command.arg("--backend").arg(backend);
     }
     for name in MANAGER {
         command.env_remove(name);

@@ -132,14 +132,70 @@ pub fn value(name: &str, notification: &Notification, sender: &MessageSender) ->
     }
 }
 
+/// As [`json`], in at most so many bytes: texts are cut, and of alerts and files the last ones are
+/// left out.
+pub fn json_within(notification: &Notification, sender: &MessageSender, bytes_max: usize) -> String {
+    /// JSON takes at most six bytes for one.
+    const TEXT_BYTES_MAX: usize = 2000;
+    let whole = json(notification, sender).to_string();
+    if whole.len() <= bytes_max {
+        return whole;
+    }
+    let mut cut = notification.clone();
+    let texts = [&mut cut.text.what, &mut cut.text.why, &mut cut.text.next];
+    texts.into_iter().for_each(|text| *text = within(text, TEXT_BYTES_MAX));
+    (cut.alerts, cut.files) = (Vec::new(), Vec::new());
+    let alert = |alert: &AlertBrief| brief(alert).to_string().len();
+    let file = |file: &String| Value::from(file.as_str()).to_string().len();
+    let mut left = bytes_max.saturating_sub(json(&cut, sender).to_string().len() + 100);
+    let mut fitting = |sizes: &mut dyn Iterator<Item = usize>| {
+        sizes.take_while(|size| left.checked_sub(size + 1).map(|rest| left = rest).is_some()).count()
+    };
+    let alerts = fitting(&mut notification.alerts.iter().map(alert));
+    let files = fitting(&mut notification.files.iter().map(file));
+    cut.alerts = notification.alerts[..alerts].to_vec();
+    cut.files = notification.files[..files].to_vec();
+    let mut value = json(&cut, sender);
+    value["alerts_left_out"] = Value::from(notification.alerts.len() - alerts);
+    value["files_left_out"] = Value::from(notification.files.len() - files);
+    value.to_string()
+}
+
+/// At most so many bytes of a text, and a mark if that is not all.
+pub fn within(text: &str, bytes_max: usize) -> String {
+    match text.len() <= bytes_max {
+        true => text.to_owned(),
+        false => format!("{}…", &text[..text.floor_char_boundary(bytes_max)]),
+    }
+}
+
+/// Whole lines in at most so many bytes, and how many more there are.
+pub fn lines_within(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let (mut kept, mut count) = (String::new(), 0);
+    let all = text.lines().count();
+    for line in text.lines() {
+        if kept.len() + line.len() + 40 > bytes_max {
+            break;
+        }
+        kept.push_str(line);
+        kept.push('\n');
+        count += 1;
+    }
+    format!("{kept}and {} more", all - count)
+}
+
+fn brief(alert: &AlertBrief) -> Value {
+    json!({
+        "id": alert.id, "kind": alert.kind, "severity": alert.severity, "member": alert.member,
+        "raised": time(alert.raised_secs), "what": alert.what,
+    })
+}
+
 /// All of it, for programs.
 pub fn json(notification: &Notification, sender: &MessageSender) -> Value {
-    let alert = |alert: &AlertBrief| {
-        json!({
-            "id": alert.id, "kind": alert.kind, "severity": alert.severity, "member": alert.member,
-            "raised": time(alert.raised_secs), "what": alert.what,
-        })
-    };
     json!({
         "schema_version": wattle_server::protocol::SCHEMA_VERSION,
         "id": sender.id_of(notification),
@@ -160,7 +216,7 @@ pub fn json(notification: &Notification, sender: &MessageSender) -> Value {
         "files": notification.files,
         "over": notification.over,
         "repeated": notification.repeated,
-        "alerts": notification.alerts.iter().map(alert).collect::<Vec<_>>(),
+        "alerts": notification.alerts.iter().map(brief).collect::<Vec<_>>(),
     })
 }
 

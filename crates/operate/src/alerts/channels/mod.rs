@@ -18,6 +18,8 @@ pub enum Delivery {
     Arrived,
     /// The receiver cannot be reached or cannot take anything now: nothing else is tried either.
     Down(String),
+    /// The receiver failed: whether with this one alone, or with all, it does not say.
+    Failed(String),
     /// The receiver does not take this one.
     Refused(String),
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::message::{device, value};
+use super::message::{device, json_within, lines_within, value, within};
 use super::{Delivery, MessageSender};
 use crate::alerts::beside;
 use crate::alerts::state::Notification;
@@ -19,6 +19,9 @@ const SAID_BYTES_MAX: u64 = 2000;
 
 /// Between two looks whether it has ended.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// The system takes no variable of 128 KiB.
+const VARIABLE_BYTES_MAX: usize = 96 << 10;
 
 /// What is in the environment, and the name that it has in templates.
 const VARIABLES: [(&str, &str); 16] = [
@@ -128,17 +131,26 @@ pub fn run(path: &Path, notification: &Notification, sender: &MessageSender, tim
         command.arg(clean(member));
     }
     for (variable, name) in VARIABLES {
-        command.env(variable, clean(&value(name, notification, sender)));
+        let text = match name {
+            "alert_json" => json_within(notification, sender, VARIABLE_BYTES_MAX),
+            "files" => lines_within(&value(name, notification, sender), VARIABLE_BYTES_MAX),
+            name => within(&value(name, notification, sender), VARIABLE_BYTES_MAX),
+        };
+        command.env(variable, clean(&text));
     }
     let shown = path.display();
     match RunningProgram::new(command, &[]).and_then(|started| started.wait(time_max)) {
         Ok(Ended { code: Some(0), .. }) => Delivery::Arrived,
         Ok(Ended { code: Some(code), said }) => {
-            Delivery::Refused(format!("{shown} ended with status {code}{said}"))
+            Delivery::Failed(format!("{shown} ended with status {code}{said}"))
         }
-        Ok(Ended { code: None, said }) => Delivery::Refused(format!("{shown} was killed{said}")),
+        Ok(Ended { code: None, said }) => Delivery::Failed(format!("{shown} was killed{said}")),
         Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-            Delivery::Refused(format!("{shown}: {error}"))
+            Delivery::Failed(format!("{shown}: {error}"))
+        }
+        // The system's bounds are those of this one's environment.
+        Err(error) if error.kind() == io::ErrorKind::ArgumentListTooLong => {
+            Delivery::Refused(format!("{shown} cannot be given it: {error}"))
         }
         Err(error) => Delivery::Down(format!("{shown} cannot be started: {error}")),
     }
@@ -178,11 +190,53 @@ mod tests {
         assert_eq!(said, "3|TestMessage|/dev/md/data|/dev/sd b|nas|TestMessage|");
     }
 
+    /// The system starts no program that has more than 128 KiB in one variable.
+    #[test]
+    fn as_many_files_and_alerts_as_there_are_reach_a_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        let script = format!(
+            "#!/bin/sh\nprintf %s \"$WATTLE_FILES\" > {0}/files\nprintf %s \"$WATTLE_JSON\" > {0}/json\n",
+            dir.path().display()
+        );
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut told = test_message(&mut AlertsState::default(), "data", 0);
+        let long = "\u{e4}\"".repeat(700);
+        told.files = (0..100).map(|n| format!("/{n}/{long}")).collect();
+        told.text.why = long.repeat(60);
+        let brief = crate::alerts::state::AlertBrief {
+            id: 1,
+            kind: crate::alerts::kind::AlertKind::Fail,
+            severity: crate::alerts::kind::AlertSeverity::Critical,
+            member: None,
+            raised_secs: 0,
+            what: "what".repeat(20),
+        };
+        for alerts in [3, 3000] {
+            told.alerts = vec![brief.clone(); alerts];
+            let sender = MessageSender { host: "nas".to_owned(), origin: "o".to_owned(), repeat_secs: None };
+            assert_eq!(run(&path, &told, &sender, Duration::from_secs(60)), Delivery::Arrived);
+            let files = fs::read_to_string(dir.path().join("files")).unwrap();
+            let (kept, more) = files.rsplit_once('\n').unwrap();
+            let kept: Vec<_> = kept.lines().collect();
+            assert!(kept.len() > 40 && kept.iter().zip(&told.files).all(|(one, file)| one == file));
+            assert_eq!(more, format!("and {} more", 100 - kept.len()));
+            let text = fs::read_to_string(dir.path().join("json")).unwrap();
+            let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let count = |list: &str| json[list].as_array().unwrap().len();
+            let left_out = |list: &str| json[format!("{list}_left_out")].as_u64().unwrap() as usize;
+            assert_eq!(count("files") + left_out("files"), 100);
+            assert_eq!(count("alerts") + left_out("alerts"), alerts);
+            assert!(text.len() > 80_000 && (left_out("alerts") == 0) == (alerts == 3), "{}", text.len());
+        }
+    }
+
     #[test]
     fn one_that_hangs_is_killed_with_what_it_started() {
         let (begun, script) = (beside::now(), "#!/bin/sh\nsleep 61 & echo $! > DIR/child; sleep 62\n");
         let (delivery, dir) = run_script(script, Duration::from_millis(300));
-        assert!(matches!(&delivery, Delivery::Refused(why) if why.contains("was killed")), "{delivery:?}");
+        assert!(matches!(&delivery, Delivery::Failed(why) if why.contains("was killed")), "{delivery:?}");
         assert!(beside::now() - begun < Duration::from_secs(20));
         let child: u32 = fs::read_to_string(dir.path().join("child")).unwrap().trim().parse().unwrap();
         let gone = || {
@@ -203,7 +257,7 @@ mod tests {
         let (delivery, _dir) =
             run_script("#!/bin/sh\necho no such list >&2\nexit 3\n", Duration::from_secs(10));
         assert!(
-            matches!(&delivery, Delivery::Refused(why) if why.ends_with("status 3: no such list")),
+            matches!(&delivery, Delivery::Failed(why) if why.ends_with("status 3: no such list")),
             "{delivery:?}"
         );
         let missing = Path::new("/nowhere/program");

@@ -40,11 +40,7 @@ pub fn post(
     match call_blocking(call) {
         Ok(answer) if answer.is_success() => Delivery::Arrived,
         Ok(answer) => {
-            let said: String = String::from_utf8_lossy(&answer.body).chars().take(SAID_CHARS_MAX).collect();
-            let said = match token.as_str() {
-                "" => said,
-                token => said.replace(token, "TOKEN"),
-            };
+            let said = said(&answer.body, &token);
             let why = format!("the server answered {} {}", answer.status, said.trim());
             match answer.status {
                 // Too many at once, or too slow: later it may take it.
@@ -57,6 +53,13 @@ pub fn post(
     }
 }
 
+/// The first of what a server answered, without the token, also not a part of it.
+fn said(body: &[u8], token: &str) -> String {
+    let all = String::from_utf8_lossy(body);
+    let clean = if token.is_empty() { all.into_owned() } else { all.replace(token, "TOKEN") };
+    clean.chars().take(SAID_CHARS_MAX).collect()
+}
+
 /// What a server takes for more than text is escaped as it has it.
 fn escaped(preset: Option<WebhookPreset>, name: &str, value: String) -> String {
     match preset {
@@ -64,5 +67,19 @@ fn escaped(preset: Option<WebhookPreset>, name: &str, value: String) -> String {
             value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
         }
         _ => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_of_a_token_is_shown_wherever_it_stands() {
+        for before in [0, 150, 190, 195, 199] {
+            let body = format!("{}tk_SECRET and more", "x".repeat(before));
+            let said = said(body.as_bytes(), "tk_SECRET");
+            assert!(!said.contains("tk_") && said.chars().count() <= SAID_CHARS_MAX, "{before}: {said}");
+        }
     }
 }

@@ -1,7 +1,5 @@
 //! What holds of an array now.
 
-use std::time::SystemTime;
-
 use wattle_server::protocol::events::{FeedEvent, FeedKind};
 use wattle_server::protocol::report::{
     ArrayReport, Health, MemberReport, RemoteState, ScrubReport, SeatState, SpareState,
@@ -78,7 +76,8 @@ impl Seen<'_> {
         self.events.iter().rev().find(failed).map(|event| event.text.as_str())
     }
 
-    fn is_in_sync(&self, slot: u16) -> bool {
+    /// Whether a slot has a member that is in sync.
+    pub fn is_in_sync(&self, slot: u16) -> bool {
         let seat = self.array.members.iter().find(|member| member.slot == slot);
         seat.is_some_and(|member| member.state == SeatState::InSync)
     }
@@ -241,18 +240,13 @@ fn write_hole(state: &AlertsState, seen: &Seen<'_>) -> Option<AlertCondition> {
         .then(|| seen.condition(AlertKind::WriteHoleRisk, None, 0, words::write_hole(array)))
 }
 
-/// The last check or repair that came to its end.
-pub fn last_done(array: &ArrayReport) -> Option<&ScrubReport> {
-    array.scrubs.iter().find(|run| run.outcome == "done")
-}
-
 /// What it left: sectors that do not agree, and sectors that could not be compared.
 pub fn left(run: &ScrubReport) -> (u64, u64) {
     (run.mismatch_sectors.saturating_sub(run.repaired_sectors), run.unreadable_sectors)
 }
 
 fn mismatch(state: &AlertsState, seen: &Seen<'_>) -> Option<AlertCondition> {
-    let run = last_done(seen.array)?;
+    let run = seen.array.last_done()?;
     let (differ, unreadable) = left(run);
     if differ + unreadable == 0 {
         return None;
@@ -272,21 +266,13 @@ fn mismatch(state: &AlertsState, seen: &Seen<'_>) -> Option<AlertCondition> {
     })
 }
 
-/// When a run ended, in seconds since 1970.
-fn end_of(run: &ScrubReport) -> Option<u64> {
-    let started = humantime::parse_rfc3339(&run.started).ok()?;
-    let started = started.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
-    Some(started + run.duration_secs.unwrap_or(0))
-}
-
 fn overdue(seen: &Seen<'_>, secs: u64) -> Option<AlertCondition> {
     let array = seen.array;
     let limit = seen.rules.scrub_overdue_secs?;
-    let redundant = !matches!(array.level.as_str(), "raid0" | "linear");
-    if !redundant || array.uuid.is_none() || array.read_only || array.health == Health::Unusable {
+    if !array.is_redundant() || array.uuid.is_none() || array.read_only || array.health == Health::Unusable {
         return None;
     }
-    let last = last_done(array).and_then(end_of);
+    let last = array.last_done().and_then(ScrubReport::ended_secs);
     let since = secs.saturating_sub(last.unwrap_or(seen.memory.first_seen_secs));
     (since >= limit).then(|| {
         let text = words::overdue(array, since, last.is_some());

@@ -28,7 +28,9 @@ pub fn of_array(state: &mut AlertsState, seen: &Seen<'_>, secs: u64) -> Vec<Noti
                 let text = words::failed_replacement(seen.array, member, &event.text);
                 tell(AlertKind::FailSpare, Some(event), text);
             }
-            FeedKind::InSync => tell(AlertKind::SpareActive, Some(event), words::active(seen.array, event)),
+            FeedKind::InSync => {
+                tell(AlertKind::SpareActive, Some(event), words::active(seen.array, &event.text))
+            }
             FeedKind::JobStarted => {
                 tell(AlertKind::RebuildStarted, None, words::job_started(seen.array, action));
             }
@@ -42,6 +44,9 @@ pub fn of_array(state: &mut AlertsState, seen: &Seen<'_>, secs: u64) -> Vec<Noti
             _ => {}
         }
     }
+    if seen.look.lost && !seen.look.is_first {
+        missed(seen, &mut tell);
+    }
     if let (Some(sync), Some((before, part))) = (&seen.array.sync, &seen.memory.job)
         && sync.action == *before
         && fifths(sync) > *part
@@ -53,6 +58,25 @@ pub fn of_array(state: &mut AlertsState, seen: &Seen<'_>, secs: u64) -> Vec<Noti
         told.push(Notification { event, ..once(state, kind, seen.server, Some(seen.id), None, text, secs) });
     }
     told
+}
+
+/// What the report shows to have happened, where the events are lost that said so.
+fn missed(seen: &Seen<'_>, tell: &mut impl FnMut(AlertKind, Option<&FeedEvent>, AlertText)) {
+    let has = |kinds: &[FeedKind], slot: Option<u16>| {
+        seen.events.iter().any(|event| kinds.contains(&event.kind) && (slot.is_none() || event.slot == slot))
+    };
+    for slot in seen.memory.filling.iter().filter(|slot| seen.is_in_sync(**slot)) {
+        if !has(&[FeedKind::InSync, FeedKind::Took], Some(*slot)) {
+            tell(AlertKind::SpareActive, None, words::active(seen.array, &format!("slot {slot} is in sync")));
+        }
+    }
+    let action = seen.array.sync.as_ref().map(|sync| sync.action.as_str());
+    if let Some((before, _)) = &seen.memory.job
+        && action != Some(before.as_str())
+        && !has(&[FeedKind::JobEnded, FeedKind::Scrubbed], None)
+    {
+        tell(AlertKind::RebuildFinished, None, words::job_ended(seen.array, &format!("{before} ended")));
+    }
 }
 
 /// How many fifths of it are done; the last one ends with it.
@@ -72,11 +96,6 @@ pub fn remember(before: &ArrayMemory, seen: &Seen<'_>) -> ArrayMemory {
         spares: array.spares.iter().map(|spare| spare.member.clone()).collect(),
         job: array.sync.as_ref().map(|sync| (sync.action.clone(), fifths(sync))),
         bad_bytes: bad.map(|member| (name_of(member), member.bad_bytes)).collect(),
-        scrub: super::conditions::last_done(array).map_or(before.scrub, |run| run.run),
-        began_degraded: match seen.has_started {
-            true => array.degraded > 0,
-            false => before.began_degraded,
-        },
         epoch: seen.look.epoch.unwrap_or(&before.epoch).to_owned(),
         ..before.clone()
     }

@@ -252,6 +252,8 @@ pub fn repeat(state: &mut AlertsState, rules: &AlertRules, secs: u64) -> Vec<Not
         .filter(|server| !server.died)
         .flat_map(|server| server.arrays.iter().map(|array| array.id().to_owned()))
         .collect();
+    let there = state.servers.values().filter(|server| !server.died && !server.stopped);
+    let servers: Vec<String> = there.map(|server| server.name.clone()).collect();
     let mut due = Vec::new();
     for alert in state.alerts.iter_mut().filter(|alert| alert.state == AlertState::Raised) {
         // The clock was set back: what was told in its future was told just now.
@@ -261,7 +263,8 @@ pub fn repeat(state: &mut AlertsState, rules: &AlertRules, secs: u64) -> Vec<Not
         let is_there = match &alert.key.array {
             _ if alert.key.kind == AlertKind::DeviceDisappeared => true,
             Some(array) => served.iter().any(|id| id == array.id()),
-            None => true,
+            // Of drives and file systems, which only a server knows.
+            None => servers.iter().any(|server| *server == alert.key.server),
         };
         let again = rules.repeat_secs.is_some_and(|repeat| secs.saturating_sub(alert.told_secs) >= repeat);
         if again && is_there {

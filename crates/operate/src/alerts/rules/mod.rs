@@ -17,7 +17,7 @@ use wattle_server::protocol::report::{ArrayReport, ServerReport};
 
 use super::kind::{AlertKind, AlertSeverity};
 use super::state::{AlertArray, AlertKey, AlertsState, ArrayMemory, Notification, ServerMemory};
-pub use conditions::{last_done, left};
+pub use conditions::left;
 use merge::{AlertCondition, Scope, merge, once};
 pub use merge::{repeat, test_message};
 
@@ -65,6 +65,8 @@ pub struct Look<'a> {
     pub is_first: bool,
     /// The server started since the last look.
     pub has_started: bool,
+    /// Events came since that the server does not keep any more.
+    pub lost: bool,
     /// What tells this start of the server from others, where that was asked.
     pub epoch: Option<&'a str>,
     /// Files that lie where something does not agree, by array; of the last check.
@@ -187,26 +189,37 @@ pub enum Gone {
     Died,
     /// It listens and does not answer.
     Silent,
+    /// It was told to end, and does not.
+    Stopping,
     /// It had died, and an operator had it forgotten.
     Forgotten,
+}
+
+impl Gone {
+    /// Its process is there: it may answer again, or end.
+    #[must_use]
+    pub fn is_there(self) -> bool {
+        matches!(self, Self::Silent | Self::Stopping)
+    }
 }
 
 /// What has to be told when a server is gone.
 pub fn gone(state: &mut AlertsState, socket: &str, how: Gone, secs: u64) -> Vec<Notification> {
     let Some(memory) = state.servers.get(socket).cloned() else { return Vec::new() };
     match how {
-        // Its run is remembered: the next one is a start.
+        // Its run is remembered: the next one is a start. That it hung before is over.
         Gone::GoodBye => {
             if let Some(memory) = state.servers.get_mut(socket) {
                 memory.arrays.clear();
+                (memory.died, memory.stopped) = (false, true);
             }
-            Vec::new()
+            disappeared(state, &memory, Vec::new(), secs)
         }
         Gone::Forgotten => {
             state.servers.remove(socket);
             disappeared(state, &memory, Vec::new(), secs)
         }
-        Gone::Died | Gone::Silent => {
+        Gone::Died | Gone::Silent | Gone::Stopping => {
             if let Some(memory) = state.servers.get_mut(socket) {
                 memory.died = true;
             }
@@ -252,4 +265,4 @@ fn disappeared(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -24,6 +24,7 @@ struct World {
     secs: u64,
     is_first: bool,
     has_started: bool,
+    lost: bool,
     epoch: Option<&'static str>,
     files: BTreeMap<String, Vec<String>>,
     naming: BTreeSet<String>,
@@ -39,6 +40,7 @@ impl World {
             secs: 1_000_000_000,
             is_first: true,
             has_started: true,
+            lost: false,
             epoch: None,
             files: BTreeMap::new(),
             naming: BTreeSet::new(),
@@ -68,6 +70,7 @@ impl World {
             events: &std::mem::take(&mut self.events),
             is_first: std::mem::take(&mut self.is_first),
             has_started: std::mem::take(&mut self.has_started),
+            lost: std::mem::take(&mut self.lost),
             epoch: self.epoch,
             files: &self.files,
             naming: &self.naming,
@@ -365,6 +368,97 @@ fn a_server_that_dies_is_told_and_one_that_says_good_bye_is_not() {
     assert_eq!(gone(&mut world.state, "data", Gone::Forgotten, secs)[0].event, "Recovered");
 }
 
+/// More happened than the server keeps.
+#[test]
+fn what_the_report_shows_makes_up_for_events_that_are_lost() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    world.set(1, SeatState::Rebuilding);
+    world.array.sync = Some(sync("recovery", 10, 100));
+    assert_eq!(world.look(), ["DegradedArray"]);
+    world.set(1, SeatState::InSync);
+    (world.array.sync, world.lost) = (None, true);
+    assert_eq!(world.look(), ["Recovered", "SpareActive", "RebuildFinished"]);
+    world.lost = true;
+    assert_eq!(world.look(), [""; 0], "once");
+}
+
+/// What each level has left, as an alert says it.
+#[test]
+fn the_redundancy_that_is_left_is_said_as_it_is() {
+    let said = |level: &str, layout: &str, members: usize, change: fn(&mut World)| {
+        let names: Vec<String> = (0..members).map(|n| n.to_string()).collect();
+        let mut world = World::new(level, &names.iter().map(String::as_str).collect::<Vec<_>>());
+        world.array.layout = Some(layout.to_owned());
+        change(&mut world);
+        words::redundancy_left(&world.array)
+    };
+    let none = "no redundancy is left: a further failure loses data";
+    let one = "one further member may fail without a loss";
+    assert_eq!(said("raid0", "", 2, |_| ()), "it has no redundancy by design: any failure loses data");
+    let unsynced = |world: &mut World| world.array.synced = false;
+    assert!(said("raid5", "left-symmetric", 3, unsynced).starts_with("no redundancy until parity"));
+    assert_eq!(said("raid1", "", 2, unsynced), one, "a copy is one");
+    // Near and far copies together are four, and a number in a name of a layout is none.
+    assert_eq!(said("raid10", "n2f2", 4, |_| ()), "3 further members may fail without a loss");
+    assert_eq!(said("raid10", "n2", 4, |_| ()), one);
+    assert_eq!(said("raid6", "left-symmetric-6", 5, |_| ()), "2 further members may fail without a loss");
+    // Both copies of nothing are gone: each of what is left still has a second one.
+    let of_one_pair = |world: &mut World| world.set(0, SeatState::Faulty);
+    assert!(said("raid10", "n2", 4, of_one_pair).starts_with("no redundancy is left for some of the data"));
+    assert_eq!(said("raid10", "n3", 6, of_one_pair), one);
+    assert_eq!(said("raid1", "", 2, |world| world.set(1, SeatState::Faulty)), none);
+}
+
+/// What only a server knows is not told again once it was stopped.
+#[test]
+fn drives_and_file_systems_of_a_server_that_was_stopped_are_not_told_again() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    let secs = world.secs;
+    let report = ServerReport {
+        server: "data".to_owned(),
+        pid: 1,
+        arrays: Vec::new(),
+        volumes: Vec::new(),
+        groups: Vec::new(),
+        threads: Vec::new(),
+    };
+    world.rules.volume_full_percent = Some(90);
+    let seen = Look {
+        report: &report,
+        events: &[],
+        is_first: false,
+        has_started: false,
+        lost: false,
+        epoch: None,
+        files: &BTreeMap::new(),
+        naming: &BTreeSet::new(),
+        fullness: Some(&[Fullness { volume: "vg/a".to_owned(), percent: 95, free_bytes: 1 }]),
+        drives: Some(&[DriveFault { member: "a".to_owned(), what: "it fails".to_owned() }]),
+    };
+    let told = look(&mut world.state, &world.rules, &seen, secs);
+    assert_eq!(
+        told.iter().map(|told| told.event.as_str()).collect::<Vec<_>>(),
+        ["VolumeFull", "SmartFailing"]
+    );
+    assert_eq!(repeat(&mut world.state, &world.rules, secs + 24 * HOUR).len(), 2);
+    gone(&mut world.state, "data", Gone::GoodBye, secs);
+    assert!(repeat(&mut world.state, &world.rules, secs + 48 * HOUR).is_empty());
+}
+
+/// It hung, and was stopped at last: nothing of that goes on.
+#[test]
+fn a_server_that_hung_and_then_ends_as_told_leaves_no_alert() {
+    for hung in [Gone::Silent, Gone::Stopping] {
+        let mut world = World::new("raid1", &["a", "b"]);
+        let secs = world.secs;
+        let told = gone(&mut world.state, "data", hung, secs);
+        assert_eq!(told[0].event, "DeviceDisappeared");
+        assert_eq!(gone(&mut world.state, "data", Gone::GoodBye, secs)[0].event, "Recovered");
+        assert!(world.raised().is_empty() && !world.state.servers["data"].died, "{hung:?}");
+        assert!(repeat(&mut world.state, &world.rules, secs + 48 * HOUR).is_empty());
+    }
+}
+
 #[test]
 fn what_is_not_handled_is_told_again_and_what_is_acknowledged_is_not() {
     let mut world = World::new("raid1", &["a", "b"]);
@@ -394,6 +488,16 @@ fn a_clock_that_jumps_does_not_lose_the_next_time() {
     assert_eq!(repeat(&mut world.state, &world.rules, back + 24 * HOUR).len(), 1);
     assert_eq!(repeat(&mut world.state, &world.rules, back + 10_000 * 24 * HOUR).len(), 1);
     assert!(repeat(&mut world.state, &world.rules, back + 10_000 * 24 * HOUR + 1).is_empty());
+}
+
+/// A member that failed, in a state by itself.
+pub fn alert(state: &mut AlertsState, member: &str) -> crate::alerts::state::Alert {
+    let mut world = World::new("raid1", &["a", "b"]);
+    world.set(1, SeatState::Faulty);
+    world.look();
+    let mut alert = world.state.alerts.remove(0);
+    (alert.id, alert.key.member) = (state.number(), Some(member.to_owned()));
+    alert
 }
 
 fn seat() -> impl Strategy<Value = SeatState> {

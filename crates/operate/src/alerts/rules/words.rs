@@ -1,13 +1,13 @@
 //! What alerts say: what happened, what it means and which redundancy is left, and what to do.
 
 use wattle_control::create::shell_word;
-use wattle_server::protocol::events::FeedEvent;
 use wattle_server::protocol::report::{ArrayReport, Health, JobStatus, MemberReport, ScrubReport, SeatState};
 use wattle_server::time::duration;
 
-use super::conditions::left;
+use super::conditions::left as left_by;
 use super::{DriveFault, Fullness, Gone};
 use crate::alerts::state::{Alert, AlertArray, AlertText};
+use crate::redundancy::left;
 
 /// Files that are named in the text; the others are in the list.
 const FILES_NAMED: usize = 5;
@@ -16,30 +16,18 @@ fn text(what: String, why: String, next: String) -> AlertText {
     AlertText { what, why, next }
 }
 
-/// How many members may fail without a loss when none has failed.
-fn redundancy(array: &ArrayReport) -> usize {
-    match array.level.as_str() {
-        "raid1" => array.members.len().saturating_sub(1),
-        "raid4" | "raid5" => 1,
-        "raid6" => 2,
-        "raid10" => copies(array.layout.as_deref().unwrap_or_default()).saturating_sub(1),
-        _ => 0,
-    }
-}
-
-/// The copies of a layout such as `near=2` or `f2`: the largest number in it.
-fn copies(layout: &str) -> usize {
-    let numbers =
-        layout.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<usize>().ok());
-    numbers.max().unwrap_or(2)
-}
-
 /// What is left of the redundancy, in words.
 pub fn redundancy_left(array: &ArrayReport) -> String {
     if array.health == Health::Unusable {
         return "more members are missing than redundancy covers: nothing is written any more".to_owned();
     }
-    match redundancy(array).saturating_sub(array.degraded) {
+    if !array.is_redundant() {
+        return "it has no redundancy by design: any failure loses data".to_owned();
+    }
+    match left(array) {
+        0 if array.health == Health::Good && !array.synced => {
+            "no redundancy until parity is known to agree: a failure can lose data".to_owned()
+        }
         0 if array.level == "raid10" && array.degraded < array.members.len() / 2 => {
             "no redundancy is left for some of the data: a further failure can lose it".to_owned()
         }
@@ -179,7 +167,7 @@ pub fn write_hole(array: &ArrayReport) -> AlertText {
 
 /// A check left something.
 pub fn mismatch(array: &ArrayReport, run: &ScrubReport, files: &[String]) -> AlertText {
-    let (differ, unreadable) = left(run);
+    let (differ, unreadable) = left_by(run);
     let mut found = Vec::new();
     if differ > 0 {
         found.push(format!("{differ} sectors do not agree"));
@@ -245,14 +233,18 @@ pub fn disappeared(server: &str, array: Option<&AlertArray>, how: Gone) -> Alert
             format!("{of}: its server {server} does not answer any more"),
             "it hangs, or waits for a drive that hangs: clients may wait too",
         ),
+        Gone::Stopping => (
+            format!("{of}: its server {server} was told to stop, and does not end"),
+            "it waits for a drive that hangs: what it has in flight is not recorded, and its members are not free",
+        ),
         _ => (
             format!("{of}: its server {server} ended without being stopped"),
             "it was killed, or it crashed: clients have nothing, and what was in flight is not recorded",
         ),
     };
-    let next = match how {
-        Gone::Silent => "look at the server's own messages and at `dmesg`".to_owned(),
-        _ => format!(
+    let next = match how.is_there() {
+        true => "look at the server's own messages and at `dmesg`".to_owned(),
+        false => format!(
             "serve the same members again, which recovers; `wattle stop {}` forgets it",
             shell_word(of)
         ),
@@ -298,9 +290,9 @@ pub fn moved(from: &ArrayReport, to: &ArrayReport, spare: &str) -> AlertText {
 }
 
 /// A member that was filled is in sync.
-pub fn active(array: &ArrayReport, event: &FeedEvent) -> AlertText {
+pub fn active(array: &ArrayReport, event: &str) -> AlertText {
     let next = format!("nothing; wattle status {} shows how it is", name(array));
-    text(format!("{}: {}", array.name, event.text), redundancy_left(array), next)
+    text(format!("{}: {event}", array.name), redundancy_left(array), next)
 }
 
 /// Background work started.

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::alerts::kind::{AlertKind, AlertSeverity};
 use crate::alerts::rules::AlertRules;
+use crate::http::unix_parts;
 
 /// Where sendmail is.
 pub const SENDMAIL: &str = "/usr/sbin/sendmail";
@@ -208,10 +209,12 @@ pub fn is_address(text: &str) -> bool {
 }
 
 fn check_url(text: &str) -> Result<(), &'static str> {
-    if let Some(rest) = text.strip_prefix("unix:") {
-        return match rest.split_once(":/") {
-            Some((socket, _)) if socket.starts_with('/') => Ok(()),
-            _ => Err("a socket is written as unix:/SOCKET:/PATH"),
+    let bad = |c: char| c.is_whitespace() || c.is_control() || "<>\"\\^`|".contains(c);
+    if text.starts_with("unix:") {
+        return match unix_parts(text) {
+            Some((_, path)) if !path.contains(bad) => Ok(()),
+            Some(_) => Err("it has characters that no URL has"),
+            None => Err("a socket is written as unix:/SOCKET:/PATH"),
         };
     }
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
@@ -224,7 +227,6 @@ fn check_url(text: &str) -> Result<(), &'static str> {
         }
         _ => host,
     };
-    let bad = |c: char| c.is_whitespace() || c.is_control() || "<>\"\\^`|".contains(c);
     match (name.is_empty(), text.contains(bad), host.contains('@')) {
         (true, ..) => Err("it names no host"),
         (_, true, _) => Err("it has characters that no URL has"),

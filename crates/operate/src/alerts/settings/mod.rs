@@ -9,7 +9,6 @@ mod presets;
 pub mod template;
 
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,6 +17,9 @@ use wattle_control::{Code, Problem};
 use super::kind::{AlertKind, AlertSeverity};
 use super::rules::AlertRules;
 use super::state::Notification;
+use wattle_server::ids::host_name;
+
+use crate::http::{read_token, unix_parts};
 use template::Template;
 
 /// Where mdadm.conf is, if nothing else is said.
@@ -27,7 +29,7 @@ const MDADM_CONFS: [&str; 2] = ["/etc/mdadm/mdadm.conf", "/etc/mdadm.conf"];
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A longer token is none.
-const TOKEN_BYTES_MAX: u64 = 4096;
+const TOKEN_BYTES_MAX: usize = 4096;
 
 /// How often servers are looked at when nothing happens, if mdadm.conf does not say.
 const LOOK: Duration = Duration::from_secs(60);
@@ -145,6 +147,9 @@ impl ChannelSettings {
             ChannelWay::Program(path) => format!("program {}", path.display()),
             ChannelWay::Webhook(hook) => {
                 let url = hook.url.shown();
+                if let Some((socket, _)) = unix_parts(&url) {
+                    return format!("webhook at {socket}");
+                }
                 let place = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
                 format!("webhook at {}", place.split(['/', '?']).next().unwrap_or_default())
             }
@@ -222,15 +227,15 @@ impl AlertSettings {
         self.rules.spares = conf.spares;
     }
 
-    /// What would keep a channel from delivering: files that are not there.
-    ///
-    /// # Errors
-    /// The first such thing.
-    pub fn check(&self) -> Result<(), Problem> {
-        self.channels.iter().try_for_each(|channel| match &channel.way {
-            ChannelWay::Webhook(hook) => hook.token().map(|_| ()),
-            ChannelWay::Mail(_) | ChannelWay::Program(_) => Ok(()),
-        })
+    /// What keeps channels from delivering, until it is mended: files with a token that cannot be
+    /// used.
+    #[must_use]
+    pub fn faults(&self) -> Vec<Problem> {
+        let fault = |channel: &ChannelSettings| match &channel.way {
+            ChannelWay::Webhook(hook) => hook.token().err(),
+            ChannelWay::Mail(_) | ChannelWay::Program(_) => None,
+        };
+        self.channels.iter().filter_map(fault).collect()
     }
 }
 
@@ -241,34 +246,14 @@ impl WebhookSettings {
     /// The file cannot be read, others can read it, or it holds no token.
     pub fn token(&self) -> Result<Option<String>, Problem> {
         let Some(path) = &self.token_file else { return Ok(None) };
-        let (shown, place) = (path.display(), format!("{}, line {}", self.file.display(), self.token_line));
-        let refused = |why: String, next: String| {
-            let what = format!("{place}: the token file {shown} cannot be used");
+        let refused = |(why, next): (String, String)| {
+            let place = format!("{}, line {}", self.file.display(), self.token_line);
+            let what = format!("{place}: the token file {} cannot be used", path.display());
             Problem::new(Code::AlertToken, what, why, next)
         };
-        let unreadable = |error: std::io::Error| {
-            refused(error.to_string(), "name a file that this user can read".to_owned())
-        };
-        let metadata = std::fs::metadata(path).map_err(unreadable)?;
-        // A pipe would be waited for.
-        if !metadata.is_file() {
-            return Err(refused("it is no regular file".to_owned(), "name a regular file".to_owned()));
-        }
-        if metadata.mode() & 0o077 != 0 {
-            let mode = metadata.mode() & 0o777;
-            let why = format!("others than its owner can use it (mode {mode:04o})");
-            return Err(refused(
-                why,
-                format!("chmod 600 {shown}, and make a new token if others could read it"),
-            ));
-        }
-        let text = bounded(path, TOKEN_BYTES_MAX).map_err(unreadable)?;
-        let token = text.trim();
-        if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let why = "it is not one line of visible characters".to_owned();
-            return Err(refused(why, format!("write the token to {shown}, and nothing else")));
-        }
-        Ok(Some(token.to_owned()))
+        let make = || format!("write the token to {}, and nothing else", path.display());
+        let token = read_token(path, TOKEN_BYTES_MAX, make).map_err(refused)?;
+        String::from_utf8(token).map(Some).map_err(|_| refused(("it is no text".to_owned(), make())))
     }
 }
 
@@ -294,8 +279,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
 
 /// How this machine is called.
 fn machine() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
+    match host_name().as_str() {
         "" => "localhost".to_owned(),
         name => name.chars().filter(|c| !c.is_control()).collect(),
     }

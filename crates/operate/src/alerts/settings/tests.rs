@@ -17,6 +17,9 @@ fn what_is_wrong_is_named_with_its_line() {
         ("[[webhook]]\nurl = \"https://a b/\"", 3, "no URL"),
         ("[[webhook]]\nurl = \"https://user:secret@host/\"", 3, "no URL"),
         ("[[webhook]]\nurl = \"https://host:99999/\"", 3, "no URL"),
+        ("[[webhook]]\nurl = \"unix:run/x.sock:/path\"", 3, "no URL"),
+        ("[[webhook]]\nurl = \"unix:/run/x.sock\"", 3, "no URL"),
+        ("[[webhook]]\nurl = \"unix:/run/x.sock:/a b\"", 3, "no URL"),
         ("[[webhook]]\npreset = \"nfty\"\nurl = \"https://ntfy.sh/x\"", 3, "no preset"),
         ("[[webhook]]\npreset = \"ntfy\"", 2, "no url"),
         ("[[webhook]]\npreset = \"telegram\"\nchat = \"1\"", 2, "no token_file"),
@@ -78,7 +81,7 @@ fn a_token_is_read_from_a_file_that_is_its_owners() {
     );
     let settings = parse(&text).unwrap();
     let refused = |word: &str| {
-        let problem = settings.check().unwrap_err();
+        let problem = settings.faults().remove(0);
         assert_eq!(problem.code, Code::AlertToken);
         assert!(problem.what.starts_with("/etc/wattle/alerts.toml, line 5: "), "{}", problem.what);
         assert!(problem.why.contains(word), "{}", problem.why);
@@ -88,7 +91,7 @@ fn a_token_is_read_from_a_file_that_is_its_owners() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     refused("mode 0644");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    settings.check().unwrap();
+    assert_eq!(settings.faults(), []);
     fs::write(&path, "two\nlines\n").unwrap();
     refused("one line");
 }
@@ -115,6 +118,8 @@ fn what_is_shown_of_a_webhook_has_no_secret() {
         parse("[[webhook]]\npreset = \"slack\"\nurl = \"https://hooks.slack.com/services/T0/B0/SECRET\"")
             .unwrap();
     assert_eq!(settings.channels[0].shown(), "webhook at hooks.slack.com");
+    let settings = parse("[[webhook]]\nurl = \"unix:/run/a:b.sock:/SECRET\"").unwrap();
+    assert_eq!(settings.channels[0].shown(), "webhook at /run/a:b.sock");
 }
 
 /// Whatever arrays and members are called, what is sent is JSON, and says what it is to say.

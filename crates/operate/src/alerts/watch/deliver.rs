@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use wattle_control::Problem;
+
 use super::super::beside;
 use super::super::channels::{self, Delivery, MessageSender};
 use super::super::journal::Journal;
 use super::super::settings::ChannelSettings;
-use super::super::state::{AlertsState, Notification, Owed, Tried};
+use super::super::state::{AlertsState, DroppedMessage, Notification, Owed, Tried};
 use super::WatchNote;
 
 /// After the first failure, and twice as long after each further one.
@@ -21,8 +23,19 @@ const AGAIN_MAX: Duration = Duration::from_secs(300);
 /// A receiver that is down is tried so often: for about a week.
 const ATTEMPTS_DOWN_MAX: u64 = 2000;
 
-/// A receiver that refuses a message mostly refuses it again.
-const ATTEMPTS_REFUSED_MAX: u64 = 5;
+/// What is refused is tried again after so long, and twice as long after each further refusal: what
+/// is wrong at the receiver, a token or a disk that is full, takes an operator to mend.
+const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+
+/// No longer than that.
+const REFUSED_AGAIN_MAX: Duration = Duration::from_secs(3600);
+
+/// A message that is refused is tried so often: for about a week.
+const ATTEMPTS_REFUSED_MAX: u64 = 175;
+
+/// A receiver that fails for so long is not taken for one that is down any more: what it fails with
+/// may be one message, and the others go on.
+const FAILS_AS_DOWN: Duration = Duration::from_secs(3600);
 
 /// Without a call, so often is looked whether there is something to do.
 const IDLE: Duration = Duration::from_secs(5);
@@ -105,33 +118,28 @@ impl Courier {
     }
 
     fn attempt(&self, owed: &Owed, notification: &Notification, pace: &mut Pace) {
-        let (id, attempts) = (owed.notification, owed.attempts + 1);
-        let tried = match channels::deliver(&self.channel, notification, &self.sender) {
-            Delivery::Arrived => {
-                *pace = Pace { refused: std::mem::take(&mut pace.refused), ..Pace::default() };
-                pace.refused.remove(&id);
-                Tried::Arrived
-            }
-            Delivery::Down(why) => {
-                pace.channel = Some(beside::now() + pace.step());
-                if attempts >= ATTEMPTS_DOWN_MAX { Tried::GivenUp(why) } else { Tried::Failed(why) }
-            }
-            Delivery::Refused(why) => {
-                pace.refused.insert(id, beside::now() + step(attempts));
-                if attempts >= ATTEMPTS_REFUSED_MAX { Tried::GivenUp(why) } else { Tried::Failed(why) }
-            }
-        };
+        let id = owed.notification;
+        let tried =
+            pace.after(owed, channels::deliver(&self.channel, notification, &self.sender), beside::now());
         let secs = beside::wall_secs();
         let name = &self.channel.name;
         let kept = self.journal.update(|state| state.tried(name, id, secs, &tried));
-        if let Some(problem) = kept.map_or_else(Some, |updated| updated.unsaved) {
+        let problems: Vec<Problem> =
+            kept.map_or_else(|problem| vec![problem], |updated| updated.problems().cloned().collect());
+        for problem in problems {
             (self.note)(WatchNote::Note(format!("{}: {}", problem.what, problem.why)));
         }
         let channel = self.channel.name.clone();
         (self.note)(match tried {
             Tried::Arrived => WatchNote::Arrived { channel, id },
-            Tried::Failed(why) => WatchNote::Failed { channel, id, why, given_up: false },
-            Tried::GivenUp(why) => WatchNote::Failed { channel, id, why, given_up: true },
+            Tried::Failed(why) | Tried::Refused(why) => WatchNote::Failed { channel, id, why },
+            Tried::GivenUp(why) => WatchNote::Dropped(DroppedMessage {
+                channel,
+                id,
+                event: notification.event.clone(),
+                what: notification.text.what.clone(),
+                why,
+            }),
         });
     }
 }
@@ -142,14 +150,37 @@ struct Pace {
     /// Nothing before that.
     channel: Option<Instant>,
     failures: u64,
+    /// Since when it fails without having taken anything.
+    failing: Option<Instant>,
     /// Not these before that.
     refused: BTreeMap<u64, Instant>,
 }
 
 impl Pace {
-    fn step(&mut self) -> Duration {
-        self.failures += 1;
-        step(self.failures)
+    /// What an attempt at `now` makes of this message, and when what is tried next.
+    fn after(&mut self, owed: &Owed, delivery: Delivery, now: Instant) -> Tried {
+        let failing = *self.failing.get_or_insert(now);
+        let (why, is_down) = match delivery {
+            Delivery::Arrived => {
+                *self = Self { refused: std::mem::take(&mut self.refused), ..Self::default() };
+                self.refused.remove(&owed.notification);
+                return Tried::Arrived;
+            }
+            Delivery::Down(why) => (why, true),
+            Delivery::Failed(why) => (why, owed.refused == 0 && now - failing < FAILS_AS_DOWN),
+            Delivery::Refused(why) => (why, false),
+        };
+        if is_down {
+            self.failures += 1;
+            self.channel = Some(now + step(AGAIN, self.failures).min(AGAIN_MAX));
+            return match owed.attempts + 1 >= ATTEMPTS_DOWN_MAX {
+                true => Tried::GivenUp(why),
+                false => Tried::Failed(why),
+            };
+        }
+        let refused = owed.refused + 1;
+        self.refused.insert(owed.notification, now + step(REFUSED_AGAIN, refused).min(REFUSED_AGAIN_MAX));
+        if refused >= ATTEMPTS_REFUSED_MAX { Tried::GivenUp(why) } else { Tried::Refused(why) }
     }
 
     /// How long nothing has to be done unless the bell is rung.
@@ -160,19 +191,76 @@ impl Pace {
     }
 }
 
-/// How long after so many failures.
-fn step(failures: u64) -> Duration {
+/// How long after so many failures: twice as long after each.
+fn step(first: Duration, failures: u64) -> Duration {
     let doubled = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
-    (AGAIN * 2_u32.pow(doubled)).min(AGAIN_MAX)
+    first * 2_u32.pow(doubled)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn owed(notification: u64) -> Owed {
+        Owed { notification, attempts: 0, refused: 0, error: None }
+    }
+
+    /// How long after each of so many attempts the next one comes, and what becomes of the message.
+    fn attempts(
+        pace: &mut Pace,
+        owed: &mut Owed,
+        count: usize,
+        delivery: fn(String) -> Delivery,
+    ) -> (Vec<u64>, Tried) {
+        let (mut now, mut waits, mut last) = (beside::now(), Vec::new(), Tried::Arrived);
+        for _ in 0..count {
+            last = pace.after(owed, delivery("why".to_owned()), now);
+            owed.attempts += 1;
+            owed.refused += u64::from(matches!(last, Tried::Refused(_)));
+            let next = pace.refused.get(&owed.notification).copied().or(pace.channel).unwrap();
+            waits.push((next - now).as_secs());
+            now = next;
+        }
+        (waits, last)
+    }
+
     #[test]
     fn a_receiver_that_is_down_is_tried_less_and_less() {
-        let steps: Vec<u64> = [1, 2, 3, 9, 10, 1000].map(|failures| step(failures).as_secs()).into();
-        assert_eq!(steps, [1, 2, 4, 256, 300, 300]);
+        let (waits, last) = attempts(&mut Pace::default(), &mut owed(1), 1999, Delivery::Down);
+        assert_eq!((&waits[..3], &waits[7..10]), (&[1, 2, 4][..], &[128, 256, 300][..]));
+        assert_eq!(last, Tried::Failed("why".to_owned()));
+        assert!(waits.iter().sum::<u64>() > 6 * 24 * 3600, "it is tried for about a week");
+    }
+
+    /// A token that has expired, or a hook that was moved, takes an operator to mend.
+    #[test]
+    fn a_message_that_is_refused_is_tried_for_a_week_and_holds_back_no_other() {
+        let (mut pace, mut message) = (Pace::default(), owed(1));
+        let (waits, last) = attempts(&mut pace, &mut message, 174, Delivery::Refused);
+        assert_eq!(waits[..8], [30, 60, 120, 240, 480, 960, 1920, 3600]);
+        assert_eq!(last, Tried::Refused("why".to_owned()));
+        assert!(waits.iter().sum::<u64>() > 6 * 24 * 3600, "it is tried for about a week");
+        assert_eq!(pace.channel, None, "others go on");
+        let given_up = pace.after(&message, Delivery::Refused("why".to_owned()), beside::now());
+        assert_eq!(given_up, Tried::GivenUp("why".to_owned()));
+    }
+
+    #[test]
+    fn a_program_that_fails_is_taken_for_down_for_an_hour() {
+        let (mut pace, mut first) = (Pace::default(), owed(1));
+        let (waits, _) = attempts(&mut pace, &mut first, 19, Delivery::Failed);
+        assert_eq!((&waits[..3], waits[18]), (&[1, 2, 4][..], 300));
+        assert_eq!((first.refused, pace.refused.len()), (0, 0), "messages keep their order");
+        let past_the_hour = pace.channel.unwrap() + Duration::from_secs(300);
+        let failed = || Delivery::Failed("why".to_owned());
+        assert_eq!(pace.after(&first, failed(), past_the_hour), Tried::Refused("why".to_owned()));
+        // The others are tried; one that arrives makes the first a message that is refused.
+        first.refused = 1;
+        assert_eq!(pace.after(&owed(2), Delivery::Arrived, past_the_hour), Tried::Arrived);
+        let later = past_the_hour + Duration::from_secs(30);
+        assert_eq!(pace.after(&first, failed(), later), Tried::Refused("why".to_owned()));
+        assert_eq!(pace.channel, None, "it holds back no other");
+        // The next one that fails may be the program's fault.
+        assert_eq!(pace.after(&owed(3), failed(), later), Tried::Failed("why".to_owned()));
     }
 }

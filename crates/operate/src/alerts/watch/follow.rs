@@ -1,7 +1,6 @@
 //! Follows one server: its events as they come, and its status after each.
 
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use wattle_control::Problem;
 use wattle_server::events::FeedPosition;
 use wattle_server::protocol::events::EventsReport;
 use wattle_server::protocol::report::ServerReport;
-use wattle_server::socket::client::{events, status};
+use wattle_server::socket::client::{connect, events, status};
 
 use super::super::beside;
 use super::super::rules::Gone;
@@ -27,6 +26,13 @@ const SILENT: Duration = Duration::from_secs(20);
 /// Between two looks whether a server has ended.
 const ENDING: Duration = Duration::from_millis(100);
 
+/// So long a server may take to end before that is told: longer than its service manager waits until
+/// it kills it.
+pub const STOPPING_MAX: Duration = Duration::from_secs(360);
+
+/// So long a connection may take: a server that hangs accepts none.
+const CONNECT_MAX: Duration = Duration::from_millis(100);
+
 /// So long a socket that no process listens at is looked at: a server that ends takes its own away.
 const LEFT: Duration = Duration::from_millis(300);
 
@@ -39,7 +45,8 @@ pub enum ServerFound {
         /// What it is and does now.
         status: Box<ServerReport>,
     },
-    /// It is not there any more, or does not answer. After [`Gone::Silent`] it is still followed.
+    /// It is not there any more, or does not answer. One that hangs ([`Gone::is_there`]) is still
+    /// followed.
     Gone(Gone),
 }
 
@@ -54,6 +61,8 @@ pub struct Followed {
     pub position: FeedPosition,
     /// How often it is looked at when nothing happens.
     pub look: Duration,
+    /// So long it may take to end before that is told.
+    pub stopping_max: Duration,
     /// Takes what is found out.
     pub found: Sender<FollowNews>,
 }
@@ -111,15 +120,25 @@ impl Followed {
     /// It was told to end, and says so; what it has in flight takes its time. `false` if another
     /// one is there already, started so soon that the socket was never seen to be away.
     fn is_gone_at_the_end(&self) -> bool {
-        while how_gone(&self.socket).is_none() {
+        let (begun, mut told) = (beside::now(), false);
+        loop {
+            if let Some(gone) = how_gone(&self.socket) {
+                // Told to end, it may still be killed: what it had in flight is not recorded then.
+                self.tell(ServerFound::Gone(gone));
+                return true;
+            }
             let answer = events(&self.socket, &self.position, Duration::ZERO);
             if matches!(answer, Ok(Some(events)) if self.position.epoch.as_ref() != Some(&events.epoch)) {
                 return false;
             }
+            if !told && beside::now() - begun >= self.stopping_max {
+                told = true;
+                if !self.tell(ServerFound::Gone(Gone::Stopping)) {
+                    return true;
+                }
+            }
             beside::sleep(ENDING);
         }
-        self.tell(ServerFound::Gone(Gone::GoodBye));
-        true
     }
 }
 
@@ -128,20 +147,102 @@ fn is_silence(problem: &Problem) -> bool {
     !problem.is_transient
 }
 
-/// Whether a process listens at a socket now.
+/// Whether a process listens at a socket now, also one that hangs.
 pub fn listens(socket: &Path) -> bool {
-    UnixStream::connect(socket).is_ok()
+    match connect(socket, CONNECT_MAX) {
+        Ok(_) => true,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
 }
 
 /// Whether and how a server is gone: one that ends takes its socket away, one that dies leaves it.
 pub fn how_gone(socket: &Path) -> Option<Gone> {
     let until = beside::now() + LEFT;
     loop {
-        match UnixStream::connect(socket).map_err(|error| error.kind()) {
+        match connect(socket, CONNECT_MAX).map_err(|error| error.kind()) {
             Err(io::ErrorKind::NotFound) => return Some(Gone::GoodBye),
             Err(io::ErrorKind::ConnectionRefused) if beside::now() >= until => return Some(Gone::Died),
             Err(io::ErrorKind::ConnectionRefused) => beside::sleep(Duration::from_millis(20)),
             _ => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    fn gone(found: &Receiver<FollowNews>) -> Gone {
+        match found.recv_timeout(Duration::from_secs(30)).unwrap().1 {
+            ServerFound::Gone(gone) => gone,
+            ServerFound::Seen { .. } => panic!("it says nothing"),
+        }
+    }
+
+    /// A server whose queue of connections is full.
+    #[test]
+    fn a_server_that_hangs_is_there_and_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("data.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let first = UnixStream::connect(&socket).unwrap();
+        let (sender, looked) = channel();
+        let of = socket.clone();
+        assert!(beside::start("test-look", move || {
+            let _ = sender.send((listens(&of), how_gone(&of)));
+        }));
+        assert_eq!(looked.recv_timeout(Duration::from_secs(5)), Ok((true, None)));
+        drop((listener, first));
+        assert!(!listens(&socket));
+        assert_eq!(how_gone(&socket), Some(Gone::Died));
+        std::fs::remove_file(&socket).unwrap();
+        assert_eq!(how_gone(&socket), Some(Gone::GoodBye));
+    }
+
+    /// It said that it ends, and hangs; then it is stopped for good, in order or by a kill.
+    #[test]
+    fn a_server_that_does_not_end_is_told_and_then_how_it_ends() {
+        for end in [Gone::GoodBye, Gone::Died] {
+            let dir = tempfile::tempdir().unwrap();
+            let socket = dir.path().join("data.sock");
+            let listener = UnixListener::bind(&socket).unwrap();
+            let (sender, found) = channel();
+            let followed = Followed {
+                socket: socket.clone(),
+                position: FeedPosition::default(),
+                look: Duration::ZERO,
+                stopping_max: Duration::from_millis(50),
+                found: sender,
+            };
+            let (ended, end_of) = channel();
+            beside::start("test-follow", move || {
+                let _ = ended.send(followed.is_gone_at_the_end());
+            });
+            let (stop, stopped) = channel::<()>();
+            let hung = stopped;
+            let (closed, is_closed) = channel();
+            listener.set_nonblocking(true).unwrap();
+            // It closes every connection without an answer.
+            beside::start("test-server", move || {
+                while hung.try_recv().is_err() {
+                    drop(listener.accept());
+                    beside::sleep(Duration::from_millis(5));
+                }
+                drop(listener);
+                let _ = closed.send(());
+            });
+            assert_eq!(gone(&found), Gone::Stopping);
+            if end == Gone::GoodBye {
+                std::fs::remove_file(&socket).unwrap();
+            }
+            stop.send(()).unwrap();
+            is_closed.recv().unwrap();
+            assert_eq!(gone(&found), end, "and it is told once that it does not end");
+            assert!(end_of.recv().unwrap());
         }
     }
 }

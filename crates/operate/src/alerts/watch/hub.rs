@@ -14,12 +14,12 @@ use wattle_server::protocol::report::ServerReport;
 
 use super::super::beside;
 use super::super::channels;
-use super::super::journal::Journal;
+use super::super::journal::{Journal, Updated};
 use super::super::rules::{self, DriveFault, Fullness, Gone, Look};
 use super::super::settings::AlertSettings;
 use super::super::state::{AlertArray, AlertsState, Notification, ServerMemory};
 use super::deliver::{Bell, Courier};
-use super::follow::{FollowNews, Followed, ServerFound, listens};
+use super::follow::{FollowNews, Followed, STOPPING_MAX, ServerFound, listens};
 use super::{WatchNote, WatchOptions, others};
 
 /// Between two looks for new servers, settings that changed, and alerts that are due.
@@ -36,8 +36,18 @@ const NAMING_MAX: Duration = Duration::from_secs(90);
 
 /// What others than servers say.
 enum Others {
-    Files { array: String, run: u64, files: Vec<String> },
-    Machine { socket: PathBuf, fullness: Option<Vec<Fullness>>, drives: Option<Vec<DriveFault>> },
+    Files {
+        array: String,
+        run: u64,
+        files: Vec<String>,
+    },
+    Machine {
+        socket: PathBuf,
+        fullness: Option<Vec<Fullness>>,
+        drives: Option<Vec<DriveFault>>,
+    },
+    /// All were asked about the server of this socket, also one that panicked.
+    Asked(PathBuf),
 }
 
 /// What is known of a server that is followed.
@@ -66,6 +76,8 @@ pub struct Hub<'a> {
     /// Sockets that are followed.
     followed: BTreeSet<PathBuf>,
     known: BTreeMap<PathBuf, Known>,
+    /// Sockets of which others are being asked: an answer may take longer than the next question.
+    asking: BTreeSet<PathBuf>,
     /// Files where the last check found something, by array: the run, and what is known.
     files: BTreeMap<String, (u64, Option<Vec<String>>)>,
     /// The clock of the day, and another one, at the last look.
@@ -97,6 +109,7 @@ impl<'a> Hub<'a> {
             others: mpsc::channel(),
             followed: BTreeSet::new(),
             known: BTreeMap::new(),
+            asking: BTreeSet::new(),
             files: BTreeMap::new(),
             clocks: (beside::wall_secs(), beside::now()),
             told_unsafe: false,
@@ -108,13 +121,25 @@ impl<'a> Hub<'a> {
         (self.options.note)(note);
     }
 
+    /// Says what was wrong with a change, and gives what came of it.
+    fn noted<T>(&self, updated: Updated<T>) -> T {
+        for problem in updated.problems() {
+            self.note(WatchNote::Note(format!("{}: {}", problem.what, problem.why)));
+        }
+        updated.value
+    }
+
+    /// What is kept. What is damaged is put aside first.
+    fn state(&self) -> Result<AlertsState, Problem> {
+        self.journal.read().or_else(|_| Ok(self.noted(self.journal.update(|state| state.clone())?)))
+    }
+
     /// Watches until it is to end.
     ///
     /// # Errors
     /// What is kept cannot be used.
     pub fn run(mut self) -> Result<(), Problem> {
         self.start_couriers()?;
-        self.settings.notes.iter().for_each(|note| self.note(WatchNote::Note(note.clone())));
         let mut next = beside::now();
         while !self.options.stop.load(Ordering::Relaxed) {
             let now = beside::now();
@@ -137,15 +162,22 @@ impl<'a> Hub<'a> {
     }
 
     fn start_couriers(&mut self) -> Result<(), Problem> {
+        self.settings.notes.iter().for_each(|note| self.note(WatchNote::Note(note.clone())));
+        // They are tried all the same: the file may be mended meanwhile.
+        for fault in self.settings.faults() {
+            self.note(WatchNote::Note(format!("{}: {}; {}", fault.what, fault.why, fault.next)));
+        }
         let names: Vec<_> = self.settings.channels.iter().map(|channel| channel.name.as_str()).collect();
         let updated = self.journal.update(|state| {
             state.keep_channels(&names);
-            state.origin.clone()
+            (state.origin.clone(), std::mem::take(&mut state.dropped))
         })?;
+        let (origin, dropped) = self.noted(updated);
+        dropped.into_iter().for_each(|dropped| self.note(WatchNote::Dropped(dropped)));
         self.couriers = Arc::default();
         let sender = channels::MessageSender {
             host: self.settings.host.clone(),
-            origin: updated.value,
+            origin,
             repeat_secs: self.settings.rules.repeat_secs,
         };
         for channel in &self.settings.channels {
@@ -174,7 +206,7 @@ impl<'a> Hub<'a> {
         self.look_at_clocks();
         self.find_servers()?;
         self.ask_others();
-        let state = self.journal.read()?;
+        let state = self.state()?;
         let now = beside::wall_secs();
         // Only if something is due is anything written.
         if !rules::repeat(&mut state.clone(), &self.settings.rules, now).is_empty() || ahead(&state, now) {
@@ -201,8 +233,7 @@ impl<'a> Hub<'a> {
             self.note(WatchNote::Note(format!("{path} is gone or empty; the settings before hold")));
             return Ok(());
         }
-        let read = AlertSettings::read(&self.options.settings).and_then(|new| new.check().map(|()| new));
-        let read = read.and_then(|new| match &new.unread {
+        let read = AlertSettings::read(&self.options.settings).and_then(|new| match &new.unread {
             // The channels of that file would be gone.
             Some(problem) if self.settings.unread.is_none() => Err(problem.clone()),
             _ => Ok(new),
@@ -253,7 +284,7 @@ impl<'a> Hub<'a> {
         }
         let sockets = dir.sockets();
         let new: Vec<_> = sockets.iter().filter(|socket| !self.followed.contains(*socket)).cloned().collect();
-        let state = self.journal.read()?;
+        let state = self.state()?;
         for socket in new {
             let memory = state.servers.get(&key(&socket));
             // That it died is known; a new one that listens there is not dead.
@@ -285,6 +316,7 @@ impl<'a> Hub<'a> {
             socket: socket.to_owned(),
             position,
             look: self.settings.look,
+            stopping_max: STOPPING_MAX,
             found: self.found.0.clone(),
         };
         if beside::start("alert-follow", move || followed.run()) {
@@ -298,7 +330,7 @@ impl<'a> Hub<'a> {
             ServerFound::Seen { events, status } => self.seen(socket, &events, *status),
             ServerFound::Gone(how) => {
                 let (name, now) = (key(socket), beside::wall_secs());
-                if how != Gone::Silent {
+                if !how.is_there() {
                     self.followed.remove(socket);
                 }
                 // What it said last is no look at it: others that answer later must not use it.
@@ -319,6 +351,12 @@ impl<'a> Hub<'a> {
         self.name_files(&status);
         let asked = self.known.get(socket).and_then(|known| known.asked);
         let name = key(socket);
+        if events.lost {
+            let text = format!(
+                "{name}: more happened than its server keeps: what is over by now may not be told; how it is was looked at"
+            );
+            self.note(WatchNote::Note(text));
+        }
         self.look(&name, Some(events), &status, None, None)?;
         self.known.insert(socket.to_owned(), Known { status, asked });
         Ok(())
@@ -347,6 +385,7 @@ impl<'a> Hub<'a> {
                 events: events.map_or(&[], |events| &events.events),
                 is_first: before.is_none(),
                 has_started,
+                lost: events.is_some_and(|events| events.lost),
                 epoch: events.map(|events| events.epoch.as_str()),
                 files: &files,
                 naming: &naming,
@@ -360,7 +399,7 @@ impl<'a> Hub<'a> {
             let mut memory = before.unwrap_or_default();
             memory.name.clone_from(&status.server);
             memory.arrays = status.arrays.iter().map(id).collect();
-            memory.died = false;
+            (memory.died, memory.stopped) = (false, false);
             if let Some(events) = events {
                 (memory.epoch, memory.last) = (events.epoch.clone(), events.last);
             }
@@ -374,7 +413,7 @@ impl<'a> Hub<'a> {
     /// Has files named where a check that was not seen before found something.
     fn name_files(&mut self, status: &ServerReport) {
         for array in &status.arrays {
-            let Some(run) = rules::last_done(array).filter(|run| rules::left(run) != (0, 0)) else {
+            let Some(run) = array.last_done().filter(|run| rules::left(run) != (0, 0)) else {
                 continue;
             };
             let id = array.uuid.clone().unwrap_or_else(|| array.name.clone());
@@ -398,16 +437,29 @@ impl<'a> Hub<'a> {
     fn ask_others(&mut self) {
         let now = beside::now();
         for (socket, known) in &mut self.known {
-            if known.asked.is_some_and(|asked| now - asked < ASK_OTHERS) {
+            let was_asked = known.asked.is_some_and(|asked| now - asked < ASK_OTHERS);
+            if was_asked || !self.asking.insert(socket.clone()) {
                 continue;
             }
             known.asked = Some(now);
             let (sources, sender) = (self.options.sources.clone(), self.others.0.clone());
-            let (status, socket) = (known.status.clone(), socket.clone());
-            beside::start("alert-others", move || {
-                let (fullness, drives) = (sources.fullness(&status), sources.drives(&status));
-                let _ = sender.send(Others::Machine { socket, fullness, drives });
+            let (status, of) = (known.status.clone(), socket.clone());
+            let started = beside::start("alert-others", move || {
+                let tell = |fullness, drives| {
+                    let _ = sender.send(Others::Machine { socket: of.clone(), fullness, drives });
+                };
+                // Each by itself, drives first: a file system that hangs holds back nothing else.
+                if let Some(drives) = others::unless_it_panics(|| sources.drives(&status)) {
+                    tell(None, drives);
+                }
+                if let Some(fullness) = others::unless_it_panics(|| sources.fullness(&status)) {
+                    tell(fullness, None);
+                }
+                let _ = sender.send(Others::Asked(of));
             });
+            if !started {
+                self.asking.remove(socket);
+            }
         }
     }
 
@@ -425,6 +477,11 @@ impl<'a> Hub<'a> {
                 };
                 self.look(&socket, None, &status, None, None)
             }
+            Others::Asked(socket) => {
+                self.asking.remove(&socket);
+                Ok(())
+            }
+            Others::Machine { fullness: None, drives: None, .. } => Ok(()),
             Others::Machine { socket, fullness, drives } => {
                 let Some(status) = self.known.get(&socket).map(|known| known.status.clone()) else {
                     return Ok(());
@@ -443,16 +500,22 @@ impl<'a> Hub<'a> {
                 let names: Vec<_> = wanting.map(|channel| channel.name.as_str()).collect();
                 state.owe(notification.clone(), names.into_iter());
             }
-            told
+            (told, std::mem::take(&mut state.dropped), std::mem::take(&mut state.forgotten))
         })?;
-        if let Some(problem) = updated.unsaved {
-            self.note(WatchNote::Note(format!("{}: {}", problem.what, problem.why)));
+        let (told, dropped, forgotten) = self.noted(updated);
+        dropped.into_iter().for_each(|dropped| self.note(WatchNote::Dropped(dropped)));
+        for alert in forgotten {
+            let text = format!(
+                "alert {} is forgotten, because there are too many: {}: {}",
+                alert.id, alert.key.kind, alert.text.what
+            );
+            self.note(WatchNote::Note(text));
         }
-        if updated.value.is_empty() {
+        if told.is_empty() {
             return Ok(());
         }
         self.bell.ring();
-        for told in updated.value {
+        for told in told {
             let alerts = told.alerts.iter().map(|alert| alert.id).collect();
             self.note(WatchNote::Told { id: told.id, event: told.event, alerts, what: told.text.what });
         }

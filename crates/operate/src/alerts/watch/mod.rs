@@ -23,7 +23,7 @@ use super::channels::{self, Delivery, MessageSender};
 use super::journal::Journal;
 use super::rules::{DriveFault, Fullness, test_message};
 use super::settings::AlertSettings;
-use super::state::AlertsState;
+use super::state::{AlertsState, DroppedMessage};
 use hub::Hub;
 
 /// Between two attempts to become the process that watches.
@@ -52,12 +52,6 @@ pub trait AlertSources: Send + Sync {
     }
 }
 
-/// No others are asked.
-#[derive(Debug, Default)]
-pub struct NoSources;
-
-impl AlertSources for NoSources {}
-
 /// What a process that watches tells of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchNote {
@@ -85,7 +79,7 @@ pub enum WatchNote {
         /// The notification's number.
         id: u64,
     },
-    /// A channel did not take a notification; it is tried again unless it is given up.
+    /// A channel did not take a notification; it is tried again.
     Failed {
         /// The channel.
         channel: String,
@@ -93,9 +87,9 @@ pub enum WatchNote {
         id: u64,
         /// Why.
         why: String,
-        /// It is not tried again.
-        given_up: bool,
     },
+    /// A notification is not sent to a channel any more, although it did not take it.
+    Dropped(DroppedMessage),
     /// Something to know.
     Note(String),
 }
@@ -122,7 +116,6 @@ pub struct WatchOptions {
 /// The settings are not understood, or what is kept of alerts cannot be used.
 pub fn run(options: &WatchOptions) -> Result<(), Problem> {
     let settings = AlertSettings::read(&options.settings)?;
-    settings.check()?;
     let journal = Arc::new(Journal::open(&options.state_dir)?);
     let mut told = false;
     let _lock = loop {
@@ -158,7 +151,6 @@ pub struct TestOutcome {
 /// # Errors
 /// The settings are not understood, or there is no channel.
 pub fn test(settings: &AlertSettings, journal: &Journal) -> Result<Vec<TestOutcome>, Problem> {
-    settings.check()?;
     if settings.channels.is_empty() {
         return Err(no_channel(settings));
     }
@@ -180,7 +172,7 @@ pub fn test(settings: &AlertSettings, journal: &Journal) -> Result<Vec<TestOutco
         let delivery = ended.iter().find(|(of, _)| *of == ix).map(|(_, delivery)| delivery.clone());
         let error = match delivery {
             Some(Delivery::Arrived) => None,
-            Some(Delivery::Down(why) | Delivery::Refused(why)) => Some(why),
+            Some(Delivery::Down(why) | Delivery::Failed(why) | Delivery::Refused(why)) => Some(why),
             None => Some("the system gives no threads".to_owned()),
         };
         TestOutcome { channel: channel.name.clone(), place: channel.shown(), error }

@@ -19,6 +19,11 @@ pub fn within<T: Send + 'static>(
     beside::start(thread, work).then(|| answer.recv_timeout(time_max).ok()).flatten()
 }
 
+/// What `ask` gives; `None` if it panics.
+pub fn unless_it_panics<T>(ask: impl FnOnce() -> T) -> Option<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(ask)).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

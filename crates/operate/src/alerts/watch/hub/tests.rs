@@ -1,6 +1,7 @@
 //! What is decided of a server that hangs, and of settings that are being written.
 
 use std::fs;
+use std::sync::atomic::AtomicUsize;
 
 use wattle_server::fixtures::array;
 use wattle_server::socket::RuntimeDir;
@@ -47,19 +48,23 @@ impl Room {
     }
 }
 
-#[test]
-fn what_others_say_does_not_bring_a_server_back_that_hangs() {
-    let room = Room::new("");
-    let mut hub = room.hub();
-    let socket = room.dir.path().join("data.sock");
-    let status = ServerReport {
+fn report() -> ServerReport {
+    ServerReport {
         server: "data".to_owned(),
         pid: 1,
         arrays: vec![array("data", "raid1", &["a", "b"])],
         volumes: Vec::new(),
         groups: Vec::new(),
         threads: Vec::new(),
-    };
+    }
+}
+
+#[test]
+fn what_others_say_does_not_bring_a_server_back_that_hangs() {
+    let room = Room::new("");
+    let mut hub = room.hub();
+    let socket = room.dir.path().join("data.sock");
+    let status = report();
     let id = status.arrays[0].uuid.clone().unwrap();
     hub.look("data", None, &status, None, None).unwrap();
     hub.known.insert(socket.clone(), Known { status, asked: None });
@@ -70,6 +75,88 @@ fn what_others_say_does_not_bring_a_server_back_that_hangs() {
     let raised: Vec<_> = state.alerts.iter().map(|alert| alert.key.kind.name()).collect();
     assert_eq!(raised, ["DeviceDisappeared"]);
     assert!(state.servers["data"].died && hub.followed.contains(&socket), "it is still followed");
+}
+
+/// A file system that hangs, below drives that answer.
+struct Hangs {
+    asked: AtomicUsize,
+    hold: Mutex<Receiver<()>>,
+}
+
+impl AlertSources for Hangs {
+    fn fullness(&self, _: &ServerReport) -> Option<Vec<Fullness>> {
+        let _ = self.hold.lock().unwrap().recv();
+        panic!("a test")
+    }
+
+    fn drives(&self, _: &ServerReport) -> Option<Vec<DriveFault>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Some(vec![DriveFault { member: "a".to_owned(), what: "it fails".to_owned() }])
+    }
+}
+
+#[test]
+fn a_file_system_that_hangs_holds_back_no_drive_and_is_asked_once() {
+    let mut room = Room::new("");
+    let (release, hold) = mpsc::channel();
+    let sources = Arc::new(Hangs { asked: AtomicUsize::new(0), hold: Mutex::new(hold) });
+    room.options.sources = sources.clone();
+    let mut hub = room.hub();
+    let socket = room.dir.path().join("data.sock");
+    let status = report();
+    hub.look("data", None, &status, None, None).unwrap();
+    hub.known.insert(socket.clone(), Known { status, asked: None });
+    hub.ask_others();
+    let drives = hub.others.1.recv_timeout(Duration::from_secs(30)).unwrap();
+    hub.take_others(drives).unwrap();
+    let raised: Vec<_> = hub.state().unwrap().alerts.iter().map(|alert| alert.key.kind.name()).collect();
+    assert_eq!(raised, ["SmartFailing"]);
+    // The time of the next question has come, also for a server that came and went.
+    for _ in 0..3 {
+        hub.known.get_mut(&socket).unwrap().asked = None;
+        hub.ask_others();
+    }
+    assert_eq!(sources.asked.load(Ordering::Relaxed), 1, "questions do not pile up");
+    drop(release);
+    let asked = hub.others.1.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert!(matches!(&asked, Others::Asked(of) if *of == socket), "also after a panic");
+    hub.take_others(asked).unwrap();
+    hub.ask_others();
+    assert!(matches!(hub.others.1.recv_timeout(Duration::from_secs(30)), Ok(Others::Machine { .. })));
+    assert_eq!(sources.asked.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_channel_that_cannot_deliver_now_keeps_no_other_from_it() {
+    let room = Room::new(
+        "[[webhook]]\nurl = \"https://h/\"\ntoken_file = \"/nowhere/token\"\n[[program]]\npath = \"/nowhere/a\"\n",
+    );
+    let mut hub = room.hub();
+    hub.start_couriers().unwrap();
+    assert_eq!(names(&hub), ["program", "webhook"]);
+    let says =
+        |note: &WatchNote| matches!(note, WatchNote::Note(text) if text.contains("line 4: the token file"));
+    assert!(room.notes.lock().unwrap().iter().any(says), "{:?}", room.notes.lock().unwrap());
+    hub.couriers.store(true, Ordering::Relaxed);
+}
+
+#[test]
+fn messages_of_a_channel_that_goes_are_named() {
+    let room = Room::new(TWO);
+    let mut hub = room.hub();
+    hub.look("data", None, &report(), None, None).unwrap();
+    let owed = hub.state().unwrap().channels["program-2"].owed.clone();
+    assert_eq!(owed.len(), 1);
+    room.write("[[program]]\npath = \"/nowhere/a\"\n");
+    hub.read_settings_again().unwrap();
+    hub.read_settings_again().unwrap();
+    let dropped = |note: &WatchNote| match note {
+        WatchNote::Dropped(dropped) => Some((dropped.channel.clone(), dropped.id, dropped.event.clone())),
+        _ => None,
+    };
+    let dropped: Vec<_> = room.notes.lock().unwrap().iter().filter_map(dropped).collect();
+    assert_eq!(dropped, [("program-2".to_owned(), owed[0].notification, "NewArray".to_owned())]);
+    hub.couriers.store(true, Ordering::Relaxed);
 }
 
 const TWO: &str = "[[program]]\npath = \"/nowhere/a\"\n[[program]]\npath = \"/nowhere/b\"\n";

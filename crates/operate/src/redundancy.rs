@@ -1,4 +1,4 @@
-//! How many more members an array can lose.
+//! How many more members an array can lose: the page, alerts and metrics say the same.
 
 use std::collections::BTreeSet;
 
@@ -25,12 +25,6 @@ pub fn left(array: &ArrayReport) -> usize {
         "raid10" => copies_left(array.layout.as_deref().unwrap_or_default(), slots, &lost),
         _ => 0,
     }
-}
-
-/// Whether the level has redundancy at all.
-#[must_use]
-pub fn is_redundant(level: &str) -> bool {
-    matches!(level, "raid1" | "raid4" | "raid5" | "raid6" | "raid10")
 }
 
 /// Of RAID 10: the copies of the chunk that has the fewest left, but one.

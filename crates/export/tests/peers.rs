@@ -223,7 +223,7 @@ fn a_server_process() {
                 HandshakeStep::More if receive(&mut stream, &mut received) => {}
                 HandshakeStep::Reply => {}
                 HandshakeStep::Transmit(_) => break true,
-                HandshakeStep::More | HandshakeStep::Close => break false,
+                HandshakeStep::More | HandshakeStep::Close | HandshakeStep::StartTls => break false,
             }
         };
         while served && receive(&mut stream, &mut received) {

@@ -367,8 +367,11 @@ mod tests {
         }
     }
 
-    /// Splits a stream of option replies into (option, reply, data).
-    fn split(mut out: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
+    /// Option, reply and data.
+    type OptionReply = (u32, u32, Vec<u8>);
+
+    /// Splits a stream of option replies.
+    fn split(mut out: &[u8]) -> Vec<OptionReply> {
         let mut split = Vec::new();
         while !out.is_empty() {
             let mut fields = Fields(out);
@@ -498,7 +501,7 @@ mod tests {
     }
 
     /// Feeds a handshake that requires TLS; what was answered, how it ended, and what is left.
-    fn run_in_clear(input: &[u8]) -> (Vec<(u32, u32, Vec<u8>)>, HandshakeStep, usize) {
+    fn run_in_clear(input: &[u8]) -> (Vec<OptionReply>, HandshakeStep, usize) {
         let exports = [export("a")];
         let mut handshake = Handshake::new(&exports, Some(0)).requiring_tls();
         let (mut out, mut rest) = (Vec::new(), input);

@@ -497,6 +497,7 @@ Examples:
   wattle status
   wattle status data --check || echo 'look at it'
   wattle status --mdstat                        as in /proc/mdstat
+  wattle status --smart                         with what drives say of themselves
   wattle status --json | jq '.arrays[] | {name, health}'")]
 pub struct StatusArgs {
     /// The array, volume group, volume or server, by name or UUID [default: all].
@@ -508,6 +509,9 @@ pub struct StatusArgs {
     /// In the format of /proc/mdstat.
     #[arg(long, conflicts_with = "json")]
     pub mdstat: bool,
+    /// Asks the drives below members how they are, by smartctl; waits at most ten seconds.
+    #[arg(long, conflicts_with_all = ["mdstat", "check"])]
+    pub smart: bool,
     #[command(flatten)]
     pub json: Json,
     #[command(flatten)]

@@ -44,6 +44,11 @@ fn nbdinfo_lists_every_array_by_its_name() {
     let left = serve.command(&["status", "--json"]).ok().json()["arrays"].clone();
     assert_eq!((left.as_array().unwrap().len(), &left[0]["exports"]), (1, &serde_json::json!([serve.uri])));
     assert_eq!(serve.command(&["status", "data", "--check"]).status, 0);
+    // Members that are files have no drive to ask.
+    let smart = serve.command(&["status", "--smart"]).ok();
+    assert!(smart.text().contains("  SMART: no member lies on a drive of this machine"), "{}", smart.text());
+    let smart = serve.command(&["status", "--smart", "--json"]).ok().json();
+    assert_eq!(smart["arrays"][0]["smart"][0]["drive"], serde_json::Value::Null);
     serve.stop();
 }
 

@@ -9,8 +9,8 @@ mod query;
 mod watch;
 
 pub use json::parse;
-pub use query::{SmartSettings, ask};
-pub use watch::DriveWatch;
+pub use query::{SmartSettings, ask, ask_all};
+pub use watch::{DriveWatch, drive_below};
 
 use serde::Serialize;
 

@@ -1,5 +1,6 @@
 //! Running smartctl, for a bounded time.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -50,6 +51,31 @@ pub fn ask(settings: &SmartSettings, drive: &str) -> Result<DriveHealth, Problem
             ))
         })
     })
+}
+
+/// Drives that are asked at the same time.
+const ASKED_AT_ONCE: usize = 32;
+
+/// Asks drives at once, each within its time, and waits for all.
+#[must_use]
+pub fn ask_all(
+    settings: &SmartSettings,
+    drives: &BTreeSet<String>,
+) -> BTreeMap<String, Result<DriveHealth, Problem>> {
+    let mut told = BTreeMap::new();
+    for some in drives.iter().collect::<Vec<_>>().chunks(ASKED_AT_ONCE) {
+        std::thread::scope(|scope| {
+            let asked: Vec<_> =
+                some.iter().map(|drive| (*drive, scope.spawn(|| ask(settings, drive)))).collect();
+            for (drive, answer) in asked {
+                let answer = answer.join().unwrap_or_else(|_| {
+                    Err(not_asked(drive, "its answer could not be read", "try `smartctl -a` with the drive"))
+                });
+                told.insert(drive.clone(), answer);
+            }
+        });
+    }
+    told
 }
 
 async fn run(settings: &SmartSettings, drive: &str) -> Result<DriveHealth, Problem> {

@@ -126,7 +126,8 @@ fn lock(state: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
 }
 
 /// The drive that a member lies on, if it is a block device: of a partition, the whole of it.
-fn drive_below(member: &str) -> Option<String> {
+#[must_use]
+pub fn drive_below(member: &str) -> Option<String> {
     let device = member.split(':').next()?.split('|').next()?;
     if !device.starts_with("/dev/") {
         return None;
@@ -210,6 +211,27 @@ mod tests {
         }
         let log = std::fs::read_to_string(dir.path().join("smartctl.log")).unwrap();
         assert_eq!(log.lines().count(), 2, "{log}");
+    }
+
+    /// One that hangs takes the time of none but itself.
+    #[test]
+    fn drives_that_are_asked_at_once_answer_each_by_itself() {
+        let script =
+            "case \"$*\" in *sdx*) exec sleep 60;; esac; echo '{\"smart_status\":{\"passed\":false}}'";
+        let (_dir, settings) = smartctl(script);
+        let began = Instant::now();
+        let all: BTreeSet<String> =
+            (b'a'..=b'z').map(|letter| format!("/dev/sd{}", char::from(letter))).collect();
+        let told =
+            crate::smart::ask_all(&SmartSettings { time_max: Duration::from_secs(5), ..settings }, &all);
+        assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+        assert_eq!(told.len(), 26);
+        for (drive, answer) in told {
+            match answer {
+                Ok(health) => assert_eq!((health.is_healthy, drive == "/dev/sdx"), (Some(false), false)),
+                Err(problem) => assert!(drive == "/dev/sdx" && problem.why.contains("longer"), "{problem}"),
+            }
+        }
     }
 
     #[test]

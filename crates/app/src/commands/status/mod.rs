@@ -1,6 +1,7 @@
 //! `wattle status`: the arrays being served, whether they are well, and what they are doing.
 
 mod mdstat;
+mod smart;
 pub mod text;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use wattle_server::socket::client::{NamedServed, Servers};
 use crate::cli::StatusArgs;
 use crate::environment::runtime_dir;
 use crate::output::{self, Screen};
+use smart::{AskedDrives, MemberDrive};
 
 /// `--check`: it cannot be told. mdadm's number.
 const CANNOT_TELL: u8 = 4;
@@ -38,6 +40,9 @@ struct ServedArray<'a> {
     array: &'a ArrayReport,
     server: &'a str,
     pid: u32,
+    /// With `--smart`: what the drives below its members say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    smart: Option<Vec<MemberDrive<'a>>>,
 }
 
 #[derive(Serialize)]
@@ -94,12 +99,14 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
         shown.iter().flat_map(|one| one.volumes.iter().map(|volume| (one.server, *volume))).collect();
     let shown: Vec<_> =
         shown.iter().flat_map(|one| one.arrays.iter().map(|array| (one.server, *array))).collect();
+    let drives = args.smart.then(|| AskedDrives::below(shown.iter().map(|(_, array)| *array)));
     if args.json.json {
-        output::print_json(&report(&shown, &volumes, silent, dead))?;
+        output::print_json(&report(&shown, &volumes, silent, dead, drives.as_ref()))?;
     } else if args.mdstat {
         output::print(&mdstat::render(shown.iter().map(|(_, array)| *array)))?;
     } else {
-        let arrays = shown.iter().map(|(server, array)| text::render(server, array, screen));
+        let asked = |array| drives.iter().flat_map(|drives| drives.lines(array, screen)).collect::<Vec<_>>();
+        let arrays = shown.iter().map(|(server, array)| text::render(server, array, &asked(array), screen));
         let volumes = volumes.iter().map(|(_, volume)| text::volume(volume, screen));
         output::print_fitted(&arrays.chain(volumes).collect::<Vec<_>>().join("\n"))?;
     }
@@ -134,7 +141,7 @@ pub fn document(dir: &RuntimeDir) -> serde_json::Value {
     let volumes =
         servers.reports().flat_map(|server| server.volumes.iter().map(move |volume| (server, volume)));
     let (arrays, volumes): (Vec<_>, Vec<_>) = (arrays.collect(), volumes.collect());
-    serde_json::to_value(report(&arrays, &volumes, &servers.silent, &servers.dead)).unwrap_or_default()
+    serde_json::to_value(report(&arrays, &volumes, &servers.silent, &servers.dead, None)).unwrap_or_default()
 }
 
 fn report<'a>(
@@ -142,6 +149,7 @@ fn report<'a>(
     volumes: &[(&'a ServerReport, &'a VolumeReport)],
     silent: &[Problem],
     dead: &[PathBuf],
+    drives: Option<&'a AskedDrives>,
 ) -> Report<'a> {
     let volume = |(server, volume): &(&'a ServerReport, &'a VolumeReport)| ServedVolume {
         volume,
@@ -150,7 +158,7 @@ fn report<'a>(
     };
     Report {
         schema_version: SCHEMA_VERSION,
-        arrays: arrays.iter().map(|(server, array)| served(server, array)).collect(),
+        arrays: arrays.iter().map(|(server, array)| served(server, array, drives)).collect(),
         volumes: volumes.iter().map(volume).collect(),
         errors: silent.iter().map(ErrorReport::from).collect(),
         died: dead.iter().map(|socket| socket.display().to_string()).collect(),
@@ -165,8 +173,13 @@ fn check_status(arrays: impl Iterator<Item = u8>, silent: bool) -> u8 {
     }
 }
 
-fn served<'a>(server: &'a ServerReport, array: &'a ArrayReport) -> ServedArray<'a> {
-    ServedArray { array, server: &server.server, pid: server.pid }
+fn served<'a>(
+    server: &'a ServerReport,
+    array: &'a ArrayReport,
+    drives: Option<&'a AskedDrives>,
+) -> ServedArray<'a> {
+    let smart = drives.map(|drives| drives.report(array));
+    ServedArray { array, server: &server.server, pid: server.pid, smart }
 }
 
 #[cfg(test)]

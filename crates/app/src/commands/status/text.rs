@@ -26,8 +26,8 @@ const EVENTS_SHOWN: usize = 5;
 /// Ranges of bad blocks that are listed for each member.
 const RANGES_SHOWN: usize = 4;
 
-/// Everything that is known of it.
-pub fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> String {
+/// Everything that is known of it. `drives` are lines on the drives below its members.
+pub fn render(server: &ServerReport, array: &ArrayReport, drives: &[String], screen: Screen) -> String {
     let Screen { units, style, .. } = screen;
     let mut what = vec![array.level.clone()];
     what.extend(array.layout.clone());
@@ -36,6 +36,7 @@ pub fn render(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Str
     let mut text = format!("{}  {}\n", style.bold(&printable(&array.name)), what.join(", "));
     text.push_str(&table("  ", &facts(server, array, screen)));
     text.push_str(&table("  ", &members(array, screen)));
+    drives.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
     for line in array.members.iter().chain(&array.replacements).flat_map(remote) {
         text.push_str(&format!("  {line}\n"));
     }
@@ -392,7 +393,7 @@ mod tests {
             groups: Vec::new(),
             threads: Vec::new(),
         };
-        render(&server, array, PLAIN)
+        render(&server, array, &[], PLAIN)
     }
 
     fn scrub() -> ScrubReport {

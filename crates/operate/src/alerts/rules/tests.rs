@@ -409,6 +409,51 @@ fn the_redundancy_that_is_left_is_said_as_it_is() {
     assert_eq!(said("raid1", "", 2, |world| world.set(1, SeatState::Faulty)), none);
 }
 
+/// wattle moves no spare by itself: an operator took it out of one array and added it to another
+/// while nothing looked.
+#[test]
+fn a_spare_that_is_another_arrays_by_now_has_moved() {
+    let spare = || SpareReport { member: "s".to_owned(), state: SpareState::Spare };
+    let mut state = AlertsState::default();
+    let mut tell = |has: [bool; 2], is_first: bool| -> Vec<(String, Option<String>, Option<String>)> {
+        let arrays = ["one", "two"].iter().zip(has).map(|(name, has)| {
+            let mut array = array(name, "raid1", &["a", "b"]);
+            array.uuid = None;
+            array.spares.extend(has.then(spare));
+            array
+        });
+        let report = ServerReport {
+            server: "data".to_owned(),
+            pid: 1,
+            arrays: arrays.collect(),
+            volumes: Vec::new(),
+            groups: Vec::new(),
+            threads: Vec::new(),
+        };
+        let seen = Look {
+            report: &report,
+            events: &[],
+            is_first,
+            has_started: false,
+            lost: false,
+            epoch: None,
+            files: &BTreeMap::new(),
+            naming: &BTreeSet::new(),
+            fullness: None,
+            drives: None,
+        };
+        let told = look(&mut state, &AlertRules::default(), &seen, 1);
+        told.into_iter().map(|told| (told.event, told.array.map(|array| array.name), told.member)).collect()
+    };
+    assert_eq!(tell([true, false], true).len(), 2, "two arrays are new");
+    let moved = ("MoveSpare".to_owned(), Some("two".to_owned()), Some("s".to_owned()));
+    assert_eq!(tell([false, true], false), [moved]);
+    assert_eq!(tell([false, true], false), []);
+    // Seen in between, it was taken out and it was added.
+    assert_eq!(tell([false, false], false), []);
+    assert_eq!(tell([true, false], false), []);
+}
+
 /// What only a server knows is not told again once it was stopped.
 #[test]
 fn drives_and_file_systems_of_a_server_that_was_stopped_are_not_told_again() {

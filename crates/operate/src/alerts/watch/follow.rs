@@ -26,8 +26,8 @@ const SILENT: Duration = Duration::from_secs(20);
 /// Between two looks whether a server has ended.
 const ENDING: Duration = Duration::from_millis(100);
 
-/// So long a server may take to end before that is told: longer than its service manager waits until
-/// it kills it.
+/// So long a server may take to end before that is told: longer than its service manager waits
+/// until it kills it.
 pub const STOPPING_MAX: Duration = Duration::from_secs(360);
 
 /// So long a connection may take: a server that hangs accepts none.

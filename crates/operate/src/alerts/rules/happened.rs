@@ -29,7 +29,7 @@ pub fn of_array(state: &mut AlertsState, seen: &Seen<'_>, secs: u64) -> Vec<Noti
                 tell(AlertKind::FailSpare, Some(event), text);
             }
             FeedKind::InSync => {
-                tell(AlertKind::SpareActive, Some(event), words::active(seen.array, &event.text))
+                tell(AlertKind::SpareActive, Some(event), words::active(seen.array, &event.text));
             }
             FeedKind::JobStarted => {
                 tell(AlertKind::RebuildStarted, None, words::job_started(seen.array, action));

@@ -264,7 +264,7 @@ pub fn repeat(state: &mut AlertsState, rules: &AlertRules, secs: u64) -> Vec<Not
             _ if alert.key.kind == AlertKind::DeviceDisappeared => true,
             Some(array) => served.iter().any(|id| id == array.id()),
             // Of drives and file systems, which only a server knows.
-            None => servers.iter().any(|server| *server == alert.key.server),
+            None => servers.contains(&alert.key.server),
         };
         let again = rules.repeat_secs.is_some_and(|repeat| secs.saturating_sub(alert.told_secs) >= repeat);
         if again && is_there {

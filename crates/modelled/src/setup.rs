@@ -254,8 +254,8 @@ pub struct ModelledSite {
 /// one drive more or less, then hardly matter.
 const PAUSES: u32 = 200;
 
-/// Turns of the layout that requests in sequence are counted for at least while a member is missing:
-/// what that member has of a stripe decides what the stripe costs, and returns once a turn.
+/// Turns of the layout that requests in sequence are counted for at least while a member is
+/// missing: what that member has of a stripe decides what the stripe costs, and returns once a turn.
 const TURNS: u64 = 24;
 
 fn pause(drive: &DriveConfig) -> Duration {

@@ -136,8 +136,8 @@ fn wrong(study: &Study) -> (Vec<String>, bool) {
         }
     }
     // Counted for twice as long, from the same moment on. A mix in sequence is left out: as in fio,
-    // its reads and its writes each go through the array from its start, how far they are apart is a
-    // random walk, and so is what they find of each other in caches.
+    // its reads and its writes each go through the array from its start, how far they are apart is
+    // a random walk, and so is what they find of each other in caches.
     let walks = study.load.rw == Rw::ReadWrite;
     if steady && !walks && study.load.seed.is_multiple_of(DOUBLED) {
         let ramp = Ramp::For(measured.ramped.took);

@@ -323,10 +323,10 @@ fn went_on_alone(own: &Superblock, running: &ArrayNow) -> bool {
             && !was_left_so(own, running)
 }
 
-/// Whether a device has all but what bits stand for. The array must be the one that it left, and not
-/// one that others made without it. It is that if the device is as this array left it; members that
-/// are in sync now may have come back since, and be unknown to it. What left before the array was
-/// assembled is judged as assembly judges it, by those that were in sync then.
+/// Whether a device has all but what bits stand for. The array must be the one that it left, and
+/// not one that others made without it. It is that if the device is as this array left it; members
+/// that are in sync now may have come back since, and be unknown to it. What left before the array
+/// was assembled is judged as assembly judges it, by those that were in sync then.
 fn lacks_only_bits(own: &Superblock, running: &ArrayNow) -> bool {
     // Bits say what was written, not what was moved when the array was given another shape.
     let shape = |of: &Superblock| (of.level(), of.layout(), of.chunk_sectors(), of.raid_disks());

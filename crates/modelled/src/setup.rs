@@ -255,7 +255,8 @@ pub struct ModelledSite {
 const PAUSES: u32 = 200;
 
 /// Turns of the layout that requests in sequence are counted for at least while a member is
-/// missing: what that member has of a stripe decides what the stripe costs, and returns once a turn.
+/// missing: what that member has of a stripe decides what the stripe costs, and returns once a
+/// turn.
 const TURNS: u64 = 24;
 
 fn pause(drive: &DriveConfig) -> Duration {

@@ -123,6 +123,9 @@ impl Remotes {
             .of_member(name));
         }
         let known = known.map(|known| known.device);
+        if known.is_none() {
+            self.settle_others(&core, name, &spots)?;
+        }
         let named = name.to_owned();
         let opened = core.call_blocking(async move |core| match known {
             Some(device) => again(&core, device).await.map_err(|error| is_away(&named, error)),
@@ -141,6 +144,40 @@ impl Remotes {
         }
         Ok(device)
     }
+
+    /// A server may still carry out what it was sent under another name, over a connection that was
+    /// given up: by one of several paths, or as one of fewer. Until that is out of doubt nothing
+    /// new is sent there, and then that name is forgotten.
+    fn settle_others(&self, core: &CoreHandle, name: &str, spots: &[Spot]) -> Result<(), Problem> {
+        let leads_to_one =
+            |known: &Known| known.spots.iter().any(|known| spots.iter().any(|own| known.is(own)));
+        let others: Vec<Device> = {
+            let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            let open = connections.iter().flat_map(|connections| &connections.open);
+            open.filter(|known| leads_to_one(known)).map(|known| known.device.clone()).collect()
+        };
+        for other in others {
+            let (named, device) = (name.to_owned(), other.clone());
+            let settled = core.call_blocking(async move |core| {
+                if !has_ended(&core, &device).await {
+                    return Ok(false);
+                }
+                again(&core, device).await.map(|_| true).map_err(|error| is_away(&named, error))
+            });
+            if settled.map_err(|error| unavailable(name, &error))?? {
+                let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+                let open = connections.iter_mut().map(|connections| &mut connections.open);
+                open.for_each(|open| open.retain(|known| !known.device.same(&other)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the connection to a drive was given up.
+async fn has_ended(core: &Core, device: &Device) -> bool {
+    let Some(link) = device.link() else { return false };
+    link.look(core).await.is_some_and(|state| state.ended.is_some())
 }
 
 /// The paths to one drive.

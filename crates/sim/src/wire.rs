@@ -19,8 +19,8 @@ use crate::watch::SharedWatch;
 
 /// So much later than it could a server may carry out what it was sent, at most.
 const LATE_MAX: Duration = Duration::from_millis(500);
-/// After so long a connection ends that nothing comes over, if the array has counted its member out.
-/// One that it has not is waited for: connections have more patience than wires are cut for.
+/// After so long a connection ends that nothing comes over, if the array has counted its member
+/// out. One that it has not is waited for: connections have more patience than wires are cut for.
 const ENDS_AFTER: Duration = Duration::from_millis(60);
 /// Between two looks of a task that waits.
 const LOOK: Duration = Duration::from_millis(1);

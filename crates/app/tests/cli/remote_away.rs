@@ -339,3 +339,35 @@ fn a_member_that_an_operator_failed_stays_out() {
     let copies = copies(&files);
     assert!(copies[0] == copies[1], "the copies differ");
 }
+
+/// A server that stalls has writes of before. By another name, with a second server of the same
+/// file, the member is not taken back as long as they may come.
+#[test]
+fn another_name_of_a_member_does_not_get_around_what_it_was_sent() {
+    if !require("nbdkit") {
+        return;
+    }
+    let room = Room::new();
+    let files = room.array("1", 2);
+    let (first, second) = (far(&room, "a", &files[1], "0"), far(&room, "b", &files[1], "0"));
+    let serve = Serve::start(&room, &[], &[files[0].clone(), first.uri()]);
+    serve.wait_until_good();
+    serve.command(&["set", "data", "remote_timeout=500ms"]).ok();
+    signal(&first, "STOP");
+    under_load(&serve, || drop(serve.wait_until("away", is_away)));
+    serve.command(&["fail", "data", "1"]).ok();
+    serve.command(&["remove", "data", "1"]).ok();
+    let both = format!("{}|{}", first.uri(), second.uri());
+    serve.command(&["add", "data", &both]).failed(1, "WTL-0190", &["given up before"]);
+    signal(&first, "CONT");
+    let begun = Instant::now();
+    while serve.command(&["add", "data", &both]).status != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(90), "it is not taken back");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    serve.wait_until_good();
+    serve.wait_until("clean", is_whole_and_quiet);
+    serve.stop();
+    let copies = copies(&files);
+    assert!(copies[0] == copies[1], "the copies differ");
+}

@@ -117,8 +117,8 @@ impl Desk {
     }
 
     /// Takes note of which members across a network the array has at its start, or takes back by
-    /// itself. Of those that left it before, the ones that do not know all who are in sync now wait
-    /// for an operator: what came back after they left was not theirs to see.
+    /// itself. A member that left before the start, and does not know all that are in sync now,
+    /// waits for an order: its superblock cannot say what came back after it left.
     pub async fn meet(&self, core: &Core, running: &RunningModel) {
         let status = running.array.status(core).await;
         let returning = running.md.iter().flat_map(|md| md.returning());

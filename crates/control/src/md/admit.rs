@@ -333,7 +333,12 @@ fn lacks_only_bits(own: &Superblock, running: &ArrayNow) -> bool {
     running.events_cleared.is_some_and(|cleared| own.events() >= cleared)
         && shape(own) == shape(&running.template)
         && (own.recovery_offset().is_none() || own.features().contains(Features::RECOVERY_BITMAP))
-        && (was_left_so(own, running) || witnesses(running).iter().all(|slot| knows(own, *slot)))
+        && (was_left_so(own, running) || knows_all(own, witnesses(running)))
+}
+
+/// Without any member to know nothing is shown.
+fn knows_all(own: &Superblock, slots: &[u16]) -> bool {
+    !slots.is_empty() && slots.iter().all(|slot| knows(own, *slot))
 }
 
 fn witnesses(running: &ArrayNow) -> &[u16] {

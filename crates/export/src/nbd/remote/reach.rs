@@ -166,7 +166,13 @@ impl Link {
     async fn look_for_absence(&self, path: usize) -> bool {
         let uri = &self.paths[path].uri;
         for _ in 0..LOOKS_FOR_ABSENCE {
-            let connected = Client::connect(&self.core, &uri.address, &uri.export);
+            let connected = async {
+                match uri.tls {
+                    None => Client::connect(&self.core, &uri.address, &uri.export).await,
+                    // Not even the export's name is said in clear.
+                    Some(_) => Client::connect_to_peer(&self.core, uri).await,
+                }
+            };
             match within(&self.core, self.patience.path, connected).await {
                 // One that is dying listens no more before it is over.
                 Some(Err(error)) if is_absent(error) && self.note_absent(path) => return true,

@@ -10,6 +10,7 @@ mod cli;
 mod commands;
 mod environment;
 pub mod fuzzing;
+mod keys;
 mod members;
 mod notify;
 mod output;

@@ -39,7 +39,7 @@ pub fn read<T>(
 ) -> Result<T, Problem> {
     let scan = members::look(access, names, force)?;
     members::run(engine, cores_max, async |core| {
-        let mut stack = open(&core, scan, force, Purpose::Read).await?;
+        let mut stack = open(&core, scan, access, force, Purpose::Read).await?;
         let done = match find(&core, &mut stack, meant).await {
             Ok(volume) => main(core.clone(), volume, &stack.scan).await,
             Err(problem) => Err(problem),
@@ -54,9 +54,16 @@ pub fn read<T>(
 ///
 /// # Errors
 /// A [`Problem`] of the machine.
-pub async fn open(core: &Core, scan: Scan, force: &Force, purpose: Purpose) -> Result<Stack, Problem> {
+pub async fn open(
+    core: &Core,
+    scan: Scan,
+    access: &MemberAccess,
+    force: &Force,
+    purpose: Purpose,
+) -> Result<Stack, Problem> {
     let policy = Policy::from(members::forced(force));
-    Stack::open(core, scan, StackOptions { policy, purpose, wanted: None }, &mut Plain).await
+    let options = StackOptions { policy, purpose, wanted: None, keys: access.keys() };
+    Stack::open(core, scan, options, &mut Plain).await
 }
 
 /// Members of a stack, so that they are found again in another one.

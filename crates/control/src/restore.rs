@@ -192,7 +192,10 @@ async fn candidates(
     for (ix, seen) in stack.scan.members.entries() {
         let could_be = match what.place {
             UndoTargetKind::Member => {
-                matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
+                matches!(
+                    seen.origin,
+                    MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Decrypted { .. }
+                )
             }
             place => key(stack, ix).0 == place,
         };

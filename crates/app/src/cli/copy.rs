@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Engine, Force, Json, OverlayArgs, name_text};
+use super::{Engine, Force, Json, KeyArgs, OverlayArgs, name_text};
 
 /// Copies a volume, or a drive as it is, to a file, and leaves out what cannot be read.
 ///
@@ -49,6 +49,8 @@ pub struct CopyArgs {
     /// How often bad sectors are tried again.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub retries: u16,
+    #[command(flatten)]
+    pub keys: KeyArgs,
     #[command(flatten)]
     pub overlay: OverlayArgs,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! `--map`: what is in members that are copies.
+//! `--map`: what is in members that are copies; and with it, because the same commands have both,
+//! what opens members that are encrypted.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -9,9 +10,9 @@ use wattle_control::members::MapChoice;
 use wattle_control::{Code, Problem};
 use wattle_rt::{path_of_text, text_of_path};
 
-use super::{Cli, CliCommand, LvCommand, PvCommand, VgCommand};
+use super::{Cli, CliCommand, KeyArgs, LvCommand, PvCommand, VgCommand};
 
-/// `--map`.
+/// What is said of members beyond their names.
 #[derive(Debug, Clone, Args)]
 pub struct MapArgs {
     /// The map of a member that is a copy of a drive, as GNU ddrescue and `wattle copy` write it
@@ -19,6 +20,8 @@ pub struct MapArgs {
     /// member. MEMBER=none does without a map. May be given several times.
     #[arg(long = "map", value_name = "MEMBER=FILE")]
     pub maps: Vec<OsString>,
+    #[command(flatten)]
+    pub keys: KeyArgs,
 }
 
 /// Instead of a file: no map.
@@ -35,6 +38,17 @@ impl Cli {
         }
         let Some((members, args)) = self.command.map_args() else { return Ok(Vec::new()) };
         args.named(members)
+    }
+}
+
+impl Cli {
+    /// What opens encrypted members, and whether the command asks for it where nothing is given.
+    pub fn keys(&self) -> Option<(&KeyArgs, bool)> {
+        let asks = matches!(&self.command, CliCommand::Ls(_) | CliCommand::Get(_));
+        if let CliCommand::Copy(args) = &self.command {
+            return Some((&args.keys, asks));
+        }
+        self.command.map_args().map(|(_, args)| (&args.keys, asks))
     }
 }
 

@@ -13,6 +13,7 @@ mod exporter;
 mod files;
 mod generate;
 mod json;
+mod keys;
 mod load;
 mod lvm;
 mod maps;
@@ -50,6 +51,7 @@ pub use exporter::{ExporterArgs, HttpArgs, SnmpArgs};
 pub use files::{FilesOn, GetArgs, LsArgs};
 pub use generate::{GenerateArgs, Generated};
 pub use json::{Json, may_want_json, wants_json};
+pub use keys::KeyArgs;
 pub use load::{LoadArgs, TimeArg};
 pub use lvm::{
     ChangeArgs, CreateGroupArgs, CreateVolumeArgs, GroupArgs, ListArgs, LvArgs, LvCommand, MoveArgs, PvArgs,

@@ -59,7 +59,7 @@ pub fn run(access: &MemberAccess, args: &EraseArgs, screen: Screen) -> Result<()
     let members: Vec<_> = given.map(|seen| seen.member.clone()).collect();
     let traces = members.iter().map(erase::traces).collect::<Result<Vec<_>, _>>()?;
     members::run(&args.engine, CORES_MAX, async |core| {
-        let stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
+        let stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
         let checked = check(&stack, args);
         // Nothing was written, so there is nothing to record and nothing that could fail.
         let _ = stack.close(&core).await;

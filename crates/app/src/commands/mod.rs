@@ -45,6 +45,7 @@ use wattle_control::Problem;
 use wattle_control::members::MemberAccess;
 
 use crate::cli::{Cli, CliCommand};
+use crate::keys;
 use crate::output::text::printable;
 use crate::output::{self, Screen};
 
@@ -104,6 +105,14 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
 /// The access with what the command line says of members: their maps, and where writes go.
 fn prepare(access: MemberAccess, cli: &Cli, screen: Screen) -> Result<MemberAccess, Problem> {
     let access = access.with_maps(cli.maps()?).with_notes(Arc::new(|line| output::note(&printable(line))));
+    let access = match cli.keys() {
+        // `mount` leaves it to the server that it starts.
+        Some((keys, asks)) if !matches!(cli.command, CliCommand::Mount(_)) => {
+            let keyring = keys::keyring(keys, asks, &access)?;
+            access.with_keys(keyring)
+        }
+        _ => access,
+    };
     match cli.command.overlay() {
         None => Ok(access),
         Some(dir) => keep_writes_in(access, dir, screen),

@@ -8,7 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,16 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use wattle_control::{Code, Problem};
+use wattle_crypt::SecretBytes;
 use wattle_format::probe::{self, SignatureKind};
 use wattle_rt::fuse::mount_at;
 use wattle_rt::path_of_text;
 use wattle_server::protocol::report::{ArrayReport, VolumeReport};
 use wattle_server::socket::client::Servers;
 
-use crate::cli::{DegradedArg, MountArgs, UmountArgs};
+use crate::cli::{DegradedArg, KeyArgs, MountArgs, UmountArgs};
 use crate::environment::runtime_dir;
+use crate::keys;
 use crate::output;
 use crate::output::text::printable;
 use crate::target::ServedTarget;
@@ -223,6 +225,41 @@ fn without_log(kind: SignatureKind) -> Option<(&'static str, &'static str)> {
     }
 }
 
+/// Gives the server the keys that were given here. It has no terminal, so a passphrase is asked for
+/// here, and returned for its standard input.
+fn hand_on_keys(command: &mut Command, keys: &KeyArgs) -> Result<Option<SecretBytes>, Problem> {
+    let files = |command: &mut Command, option: &str, paths: &[PathBuf]| {
+        for path in paths {
+            command.arg(option).arg(path);
+        }
+    };
+    files(command, "--passphrase-file", &keys.passphrases);
+    files(command, "--key-file", &keys.key_files);
+    files(command, "--volume-key-file", &keys.volume_keys);
+    let mut size = |option: &str, bytes: Option<u64>| {
+        command.args(bytes.into_iter().flat_map(|bytes| [option.to_owned(), format!("{bytes}b")]));
+    };
+    size("--key-file-offset", keys.key_file_offset);
+    size("--key-file-size", keys.key_file_size);
+    size("--unlock-memory", keys.unlock_memory);
+    command.args(keys.headers.iter().flat_map(|header| [OsStr::new("--header"), header]));
+    if !keys.unlock {
+        return Ok(None);
+    }
+    command.arg("--passphrase-file").arg("-");
+    let typed = keys::ask("Passphrase: ").map_err(|error| {
+        Problem::new(
+            Code::KeyUnusable,
+            format!("--unlock: {error}"),
+            "a passphrase is asked for on the terminal that the command runs in",
+            "give it as a file or descriptor: --passphrase-file FILE",
+        )
+    })?;
+    typed.map(Some).ok_or_else(|| {
+        Problem::new(Code::EncryptionLocked, "no passphrase was typed", "the question was left", "try again")
+    })
+}
+
 /// A server that lives as long as its file is open.
 struct Background {
     child: Child,
@@ -257,6 +294,7 @@ impl Background {
             command.arg("--overlay").arg(dir);
         }
         command.args(args.maps.maps.iter().flat_map(|map| [OsStr::new("--map"), map]));
+        let typed = hand_on_keys(&mut command, &args.maps.keys)?;
         if let Some(dir) = &args.saving.dir {
             command.arg("--undo").arg(dir);
         }
@@ -264,8 +302,13 @@ impl Background {
         command.args(args.force.checks.iter().map(|check| format!("--force={check}")));
         command.arg("--").args(members.iter().map(|name| path_of_text(name).into_owned()));
         // Ctrl-C ends this command, not what it left running.
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.stdin(if typed.is_some() { Stdio::piped() } else { Stdio::null() });
         let mut child = command.spawn().map_err(|error| failed(&error))?;
+        if let (Some(mut input), Some(typed)) = (child.stdin.take(), typed) {
+            // A server that has ended says why.
+            let _ = input.write_all(typed.as_ref());
+        }
         let said = BufReader::new(child.stderr.take().expect("it is piped"));
         Ok(Self { child, said, dir })
     }

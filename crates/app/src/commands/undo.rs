@@ -101,7 +101,7 @@ pub fn run(access: &MemberAccess, args: &UndoArgs, screen: Screen) -> Result<(),
     let forced = members::forced(&args.force);
     let scan = scan_each(members, forced);
     let (sites, names, found) = members::run(&args.engine, CORES_MAX, async |core| {
-        let stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
+        let stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
         let found = restore::find(&core, &stack, &log, forced).await;
         let found = found.map(|found| {
             let members: Vec<_> = found.iter().map(|found| found.member).collect();
@@ -194,6 +194,7 @@ fn write(
             policy: Policy::from(forced),
             purpose: Purpose::Write,
             wanted: Some(sites.wanted.clone()),
+            keys: access.keys(),
         };
         let mut starts = Starts::new(&args.saving, what, given, forced);
         let mut stack = Stack::open(&core, scan, options, &mut starts).await?;

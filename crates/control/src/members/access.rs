@@ -16,6 +16,7 @@ use super::{
     Copied, Identity, Member, MemberAddress, MemberError, Whole, identity_of, named_partition, not_empty,
     open, open_error, partitions_of, same_place,
 };
+use crate::crypt::Keyring;
 use crate::overlay::{OverlayFiles, Overlays};
 use crate::problem::{Code, Problem};
 use crate::unread::{CopyMap, CopyMapError};
@@ -48,6 +49,7 @@ pub struct MemberAccess {
     maps: Arc<Mutex<Vec<(String, MapChoice)>>>,
     tell: Option<Arc<TellNote>>,
     copies: Arc<Copies>,
+    keys: Keyring,
     /// Where sysfs is.
     sys: PathBuf,
 }
@@ -85,7 +87,8 @@ impl MemberAccess {
     #[must_use]
     pub fn local() -> Self {
         let (remotes, overlays, tell, sys) = (None, None, None, PathBuf::from("/sys"));
-        Self { remotes, overlays, maps: Arc::default(), tell, copies: Arc::default(), sys }
+        let keys = Keyring::default();
+        Self { remotes, overlays, maps: Arc::default(), tell, copies: Arc::default(), keys, sys }
     }
 
     /// The same, with what drives tell of themselves in another place than `/sys`.
@@ -98,6 +101,18 @@ impl MemberAccess {
     #[must_use]
     pub fn with_maps(self, maps: Vec<(String, MapChoice)>) -> Self {
         Self { maps: Arc::new(Mutex::new(maps)), ..self }
+    }
+
+    /// The same, with what opens what is encrypted.
+    #[must_use]
+    pub fn with_keys(self, keys: Keyring) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// What opens what is encrypted.
+    #[must_use]
+    pub fn keys(&self) -> Keyring {
+        self.keys.clone()
     }
 
     /// Names the map of one more member, or none any more, for everything that has this access.

@@ -493,4 +493,26 @@ codes! {
          page and `wattle status` show it where it is known.";
     ConsoleFailed = 289, Failed, "the page cannot be shown",
         "A thread to look at servers with could not be started. The system's limits say why.";
+
+    EncryptionLocked = 300, Failed, "it is encrypted, and no key was given",
+        "What was asked for lies in an encrypted device (LUKS). --unlock asks for a passphrase on the terminal; --passphrase-file FILE \
+         takes the first line of a file, or of a descriptor (/dev/fd/3); --key-file FILE takes a file as it is; --volume-key-file FILE \
+         takes the key that `cryptsetup luksDump --dump-volume-key` writes. Every key that is given is tried on every encrypted device.";
+    WrongKey = 301, Failed, "no key slot opens with what was given",
+        "None of the device's key slots opens with any of the passphrases and key files given. Passphrases are bytes: another keyboard \
+         layout or encoding makes others of the same letters. A key file is taken as it is, with its last line's end; a passphrase file \
+         without it. Of Synology, the key that DSM had you save (NAME.rkey) is a key file: --key-file NAME.rkey.";
+    EncryptionUnsupported = 302, Refused, "it is encrypted in a way that is not opened here",
+        "The header says that more than a cipher is needed: checksums of sectors (integrity), a re-encryption that did not come to its \
+         end, a requirement or a cipher that is not known. What came out would be wrong, so nothing does. cryptsetup on a system that \
+         knows it can open it, and finish a re-encryption.";
+    UnlockMemory = 303, Refused, "opening it takes more memory than is allowed",
+        "Argon2 is made to take memory. Above 2 GiB it is not taken without a word: --unlock-memory SIZE allows more. Where the machine \
+         does not have it, open the device on one that does, or use another key slot or the volume key.";
+    KeyUnusable = 304, Failed, "a key cannot be read",
+        "A file with a passphrase, a key or a header cannot be opened, is empty, or is larger than keys are (8 MiB). Nothing was tried.";
+    EncryptionDamaged = 305, Failed, "the header of an encrypted device is damaged",
+        "Keys to an encrypted device are in its header and nowhere else. Of LUKS2 there are two copies of the header, and both were tried; \
+         of the areas with the keys there is one. A backup of the header (`cryptsetup luksHeaderBackup`) opens the device: \
+         --header MEMBER=FILE. Without one, and with every slot damaged, what is encrypted cannot be read by any program.";
 }

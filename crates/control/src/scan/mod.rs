@@ -15,6 +15,7 @@ use wattle_format::lvm::Id;
 use wattle_format::md::{RawSuperblock, Superblock, SuperblockError};
 use wattle_format::partition::{Partition, PartitionTable};
 
+use crate::crypt::Encryption;
 use crate::lvm::damaged_label;
 use crate::lvm::physical::{self, Members, PhysicalVolume};
 use crate::md::areas;
@@ -62,6 +63,11 @@ pub enum MemberOrigin {
         /// Its id there.
         volume: Id,
     },
+    /// It is what is encrypted on another.
+    Decrypted {
+        /// Which of [`Scan::members`].
+        of: MemberId,
+    },
 }
 
 /// A member and what is on it.
@@ -76,6 +82,8 @@ pub struct MemberScan {
     /// Its partition table, if its partitions are members: what an array covers as a whole has
     /// none.
     pub table: Option<PartitionTable>,
+    /// How it is encrypted; `None` for nearly all, and before it was looked at.
+    pub encryption: Option<Encryption>,
     /// Something to know of it that is no problem.
     pub note: Option<String>,
     /// Valid superblocks, in order of preference.
@@ -326,6 +334,7 @@ impl Scan {
             origin,
             physical: None,
             table: None,
+            encryption: None,
             note: None,
             superblocks,
             damaged,
@@ -491,6 +500,7 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         origin,
         physical: None,
         table: None,
+        encryption: None,
         note: None,
         superblocks: valid,
         damaged,

@@ -5,10 +5,11 @@ use wattle_format::lvm::Id;
 use wattle_format::probe::SignatureKind;
 
 use super::{Stack, WantedLayers};
+use crate::crypt::{Encryption, LockState};
 use crate::lvm::flags::is_skipped;
 use crate::nodes::{ArrayId, MemberId};
 use crate::problem::{Code, Problem};
-use crate::scan::MemberOrigin;
+use crate::scan::{MemberOrigin, MemberScan};
 
 /// A volume that could be meant.
 #[derive(Debug, Clone)]
@@ -97,12 +98,16 @@ impl Stack {
             }
         }
         for (ix, seen) in self.scan.members.entries() {
+            let name = &seen.member.name;
+            if let MemberOrigin::Decrypted { of } = seen.origin {
+                volumes.push(self.decrypted(ix, of));
+                continue;
+            }
             if !matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
                 || seen.facts.is_some()
             {
                 continue;
             }
-            let name = &seen.member.name;
             volumes.push(NamedVolume {
                 name: name.clone(),
                 array: None,
@@ -114,6 +119,32 @@ impl Stack {
             });
         }
         volumes
+    }
+
+    /// What is in an encrypted member that is open.
+    fn decrypted(&self, ix: MemberId, of: MemberId) -> NamedVolume {
+        let name = &self.scan.members[ix].member.name;
+        let header = self.scan.members[of].encryption.as_ref().map(|encryption| &encryption.header);
+        let label = header.and_then(|header| header.label.clone());
+        let base = name.rsplit('/').next().map(str::to_owned);
+        NamedVolume {
+            name: name.clone(),
+            unique: self.encrypted_name(of),
+            also: header.map(|header| header.uuid.clone()).into_iter().chain(label).chain(base).collect(),
+            array: None,
+            member: self.scan.members[ix].problem.clone().map_or(Ok(ix), Err),
+            is_top: !self.is_below(ix),
+            is_skipped: false,
+        }
+    }
+
+    /// Why there is no way into the first encrypted member that is not open.
+    fn locked(&self) -> Option<Problem> {
+        self.scan.members.iter().find_map(Self::locked_problem)
+    }
+
+    fn locked_problem(seen: &MemberScan) -> Option<Problem> {
+        seen.encryption.as_ref()?.problem(&seen.member.name)
     }
 
     /// The volume called `name`; without a name the only one that nothing else lies on.
@@ -133,12 +164,20 @@ impl Stack {
         let list = |volumes: &[&NamedVolume]| volumes.iter().map(shown).collect::<Vec<_>>().join(", ");
         let named: Vec<_> = all.iter().filter(|volume| volume.is_top || !volume.also.is_empty()).collect();
         match (found.as_slice(), name) {
-            ([volume], _) => {
+            ([volume], None) => {
+                let member = volume.member.clone()?;
+                // What is encrypted is not what is meant by an operator who gave a key to it.
+                match &self.scan.members[member].encryption {
+                    Some(Encryption { state: LockState::Refused(problem), .. }) => Err(problem.clone()),
+                    _ => Ok((*volume).clone()),
+                }
+            }
+            ([volume], Some(_)) => {
                 volume.member.clone()?;
                 Ok((*volume).clone())
             }
-            ([], None) => Err(self.scan.nothing_found()),
-            ([], Some(name)) => Err(match self.blocked_by() {
+            ([], None) => Err(self.locked().unwrap_or_else(|| self.scan.nothing_found())),
+            ([], Some(name)) => Err(match self.blocked_by().cloned().or_else(|| self.locked()) {
                 // What is asked for may lie on what cannot be looked into.
                 Some(blocked) => Problem {
                     what: format!(
@@ -146,7 +185,7 @@ impl Stack {
                         blocked.what
                     ),
                     force: None,
-                    ..blocked.clone()
+                    ..blocked
                 },
                 None => Problem::new(
                     Code::NoSuchVolume,
@@ -176,7 +215,12 @@ impl Stack {
     pub fn find_files(&self, name: Option<&str>) -> Result<NamedVolume, Problem> {
         let several = match self.find(name) {
             Err(problem) if name.is_none() && problem.code == Code::SeveralVolumes => problem,
-            found => return found,
+            Ok(found) => {
+                let seen = found.member.as_ref().map(|&member| &self.scan.members[member]);
+                let locked = seen.ok().and_then(Self::locked_problem);
+                return locked.map_or(Ok(found), Err);
+            }
+            Err(problem) => return Err(problem),
         };
         let (mut with_files, mut unknown) = (Vec::new(), false);
         for volume in self.volumes().into_iter().filter(|volume| volume.is_top) {
@@ -190,7 +234,7 @@ impl Stack {
             |(volume, kind): &(NamedVolume, SignatureKind)| format!("{} ({})", volume.name, kind.name());
         match &with_files[..] {
             [(volume, _)] if !unknown => Ok(volume.clone()),
-            [] => Err(several),
+            [] => Err(self.locked().unwrap_or(several)),
             known => {
                 let known = known.iter().map(shown).collect::<Vec<_>>().join(", ");
                 Err(Problem { why: format!("{}; files are on {known}", several.why), ..several })
@@ -204,7 +248,7 @@ impl Stack {
         let seen = &self.scan.members[*volume.member.as_ref().map_err(|_| ())?];
         let mut kinds = seen.signatures.iter().filter_map(|signature| signature.kind);
         match kinds.find(|kind| kind.is_file_system()) {
-            None if seen.problem.is_some() => Err(()),
+            None if seen.problem.is_some() || Self::locked_problem(seen).is_some() => Err(()),
             kind => Ok(kind),
         }
     }
@@ -246,6 +290,11 @@ impl Stack {
             match self.scan.members[ix].origin {
                 MemberOrigin::Given => {}
                 MemberOrigin::Partition { of, .. } => todo.push(of),
+                MemberOrigin::Decrypted { of } => {
+                    let encryption = self.scan.members[of].encryption.as_ref();
+                    below.wanted.encrypted.extend(encryption.map(|found| found.header.uuid.clone()));
+                    todo.push(of);
+                }
                 MemberOrigin::Array(array) => {
                     if !below.arrays.contains(&array) {
                         below.arrays.push(array);
@@ -299,8 +348,11 @@ impl Stack {
     #[must_use]
     pub fn is_below(&self, ix: MemberId) -> bool {
         let member = &self.scan.members[ix];
+        let is_inside =
+            |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Decrypted { of } if of == ix);
         member.facts.is_some()
             || member.table.is_some()
+            || self.scan.members.iter().any(is_inside)
             || self.groups.iter().any(|group| group.devices.contains(&Some(ix)))
     }
 }

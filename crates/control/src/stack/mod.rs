@@ -6,13 +6,14 @@
 //! make, and scans their volumes as members of the next.
 //!
 //! Invariant: what lacks a member is opened only when nothing else is left that could hold it. The
-//! other half of a mirror may be a volume of a group that is opened later; an array that was
-//! started without it would leave it behind at its first write.
+//! other half of a mirror may be a volume of a group that is opened later, or encrypted; an array
+//! that was started without it would leave it behind at its first write.
 
 mod change;
 mod find;
 mod follow;
 mod sites;
+mod unlock;
 
 pub use find::{Below, LogicalId, LogicalVolume, NamedVolume};
 pub use sites::{MemberIdentity, key};
@@ -27,6 +28,7 @@ use wattle_format::lvm::Id;
 use wattle_format::md::Uuid;
 use wattle_rt::{Core, Device};
 
+use crate::crypt::Keyring;
 use crate::layer::Layer;
 use crate::lvm::group::{self, GroupScan};
 use crate::lvm::open::Opener;
@@ -49,6 +51,8 @@ pub struct StackOptions {
     pub purpose: Purpose,
     /// Only these; `None` for everything.
     pub wanted: Option<WantedLayers>,
+    /// What opens what is encrypted.
+    pub keys: Keyring,
 }
 
 /// What a stack is opened for.
@@ -69,6 +73,8 @@ pub struct WantedLayers {
     pub arrays: BTreeSet<Uuid>,
     /// Volume groups.
     pub groups: BTreeSet<Id>,
+    /// Encrypted members, by the UUID in their headers.
+    pub encrypted: BTreeSet<String>,
 }
 
 /// How arrays are started by their owner.
@@ -125,6 +131,8 @@ pub struct Stack {
     logical: BTreeMap<(GroupId, Id), VolumeRef>,
     /// The volumes of members, once they were used.
     volumes: BTreeMap<MemberId, VolumeRef>,
+    /// Members that were looked at for whether they are encrypted.
+    looked: BTreeSet<MemberId>,
     /// Everything that runs, in the order in which it was started.
     running: Vec<Layer>,
     options: StackOptions,
@@ -147,6 +155,7 @@ impl Stack {
             arrays: BTreeMap::new(),
             logical: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            looked: BTreeSet::new(),
             running: Vec::new(),
             options,
         };
@@ -158,6 +167,9 @@ impl Stack {
                 }
                 if found.is_empty() {
                     found = stack.start_groups(core, which).await?;
+                }
+                if found.is_empty() && which == Completeness::Whole {
+                    found = stack.unlock(core).await?;
                 }
             }
             if found.is_empty() {
@@ -371,6 +383,13 @@ impl Stack {
             MemberOrigin::Array(array) => self.arrays[&array].clone()?.volume(),
             MemberOrigin::Logical { group, volume } => {
                 self.logical.get(&(group, volume)).cloned().expect("a volume that became a member is open")
+            }
+            MemberOrigin::Decrypted { .. } => {
+                let (name, device) = (seen.member.name.clone(), seen.member.device.clone());
+                let read_only = self.options.purpose != Purpose::Write;
+                let handle = bare(core, &name, device, read_only).await?;
+                self.running.push(Layer::Array(handle.clone()));
+                handle.volume()
             }
             MemberOrigin::Given | MemberOrigin::Partition { .. } => {
                 let claim = match self.options.purpose {

@@ -34,6 +34,8 @@ pub fn key(stack: &Stack, member: MemberId) -> MemberIdentity {
         MemberOrigin::Array(array) => {
             (UndoTargetKind::Array(stack.scan.arrays[array].assembly.array.set_uuid.0), None)
         }
+        // Its device may be called otherwise the next time; what is in its header stays.
+        MemberOrigin::Decrypted { of } => (UndoTargetKind::Member, Some(stack.encrypted_name(of))),
         MemberOrigin::Logical { group, volume } => {
             (UndoTargetKind::Volume(stack.groups[group].vg.id, volume), None)
         }
@@ -41,6 +43,15 @@ pub fn key(stack: &Stack, member: MemberId) -> MemberIdentity {
 }
 
 impl Stack {
+    /// What an encrypted member is called wherever it lies, as systemd calls it.
+    pub(super) fn encrypted_name(&self, of: MemberId) -> String {
+        let seen = &self.scan.members[of];
+        match &seen.encryption {
+            Some(encryption) => format!("luks-{}", encryption.header.uuid),
+            None => seen.member.name.clone(),
+        }
+    }
+
     /// The member that has this identity; `None` where none has it, or several.
     #[must_use]
     pub fn find_again(&self, identity: &MemberIdentity) -> Option<MemberId> {

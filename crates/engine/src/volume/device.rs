@@ -25,11 +25,11 @@ impl Serve for VolumeRef {
     fn read(&self, core: &Core, offset: u64, buf: BufMut) -> Reply<(Result<(), IoError>, BufMut)> {
         let volume = match self.open(core) {
             Ok(volume) => volume,
-            Err(error) => return Box::pin(std::future::ready((Err(io_error(error)), buf))),
+            Err(error) => return Box::pin(std::future::ready((Err(error.into()), buf))),
         };
         Box::pin(async move {
             let (result, buf) = volume.read(offset, buf).await;
-            (result.map_err(io_error), buf)
+            (result.map_err(IoError::from), buf)
         })
     }
 
@@ -59,19 +59,22 @@ impl VolumeRef {
         work: impl AsyncFnOnce(Volume) -> Result<(), VolumeError> + 'static,
     ) -> Reply<Result<(), IoError>> {
         let volume = self.open(core);
-        Box::pin(async move { work(volume.map_err(io_error)?).await.map_err(io_error) })
+        Box::pin(async move { Ok(work(volume?).await?) })
     }
 }
 
 /// What a drive would say.
-fn io_error(error: VolumeError) -> IoError {
-    match error {
-        VolumeError::OutOfRange => IoError::END_OF_DEVICE,
-        VolumeError::ReadOnly => IoError::READ_ONLY,
-        VolumeError::NoSpace => IoError::NO_SPACE,
-        VolumeError::Stopped => IoError::GONE,
-        VolumeError::Unreadable | VolumeError::Missing | VolumeError::WriteFailed | VolumeError::Broken => {
-            IoError::MEDIUM
+impl From<VolumeError> for IoError {
+    fn from(error: VolumeError) -> Self {
+        match error {
+            VolumeError::OutOfRange => Self::END_OF_DEVICE,
+            VolumeError::ReadOnly => Self::READ_ONLY,
+            VolumeError::NoSpace => Self::NO_SPACE,
+            VolumeError::Stopped => Self::GONE,
+            VolumeError::Unreadable
+            | VolumeError::Missing
+            | VolumeError::WriteFailed
+            | VolumeError::Broken => Self::MEDIUM,
         }
     }
 }

@@ -77,9 +77,10 @@ pub fn devices(stack: &Stack, on: &[String]) -> Result<Vec<MemberId>, Problem> {
     usable(stack)?;
     let members = stack.scan.members.entries();
     let free = members.filter(|(_, seen)| {
-        matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Array(_))
+        matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Array(_) | MemberOrigin::Decrypted { .. })
             && seen.facts.is_none()
             && seen.table.is_none()
+            && seen.encryption.is_none()
     });
     let found: Vec<_> = free.map(|(ix, _)| ix).collect();
     for &ix in &found {
@@ -195,6 +196,10 @@ pub fn linux_name(stack: &Stack, member: MemberId) -> String {
     match seen.origin {
         MemberOrigin::Array(_) => format!("/dev/md/{}", seen.member.name),
         MemberOrigin::Logical { .. } => format!("/dev/{}", seen.member.name),
+        MemberOrigin::Decrypted { of } => match &stack.scan.members[of].encryption {
+            Some(encryption) => format!("/dev/mapper/luks-{}", encryption.header.uuid),
+            None => seen.member.name.clone(),
+        },
         MemberOrigin::Given | MemberOrigin::Partition { .. } => {
             let path = wattle_rt::path_of_text(&seen.member.name).canonicalize();
             path.ok()

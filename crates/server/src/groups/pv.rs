@@ -151,7 +151,7 @@ pub async fn size_bytes(core: &Core, stack: &mut Stack, member: MemberId) -> Res
         MemberOrigin::Given | MemberOrigin::Partition { .. } => {
             Ok(stack.scan.members[member].member.device.size_bytes())
         }
-        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } => {
+        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } | MemberOrigin::Decrypted { .. } => {
             Ok(stack.volume(core, member).await?.size_bytes())
         }
     }
@@ -163,7 +163,7 @@ async fn stripe_bytes(core: &Core, stack: &mut Stack, member: MemberId) -> Resul
         MemberOrigin::Given | MemberOrigin::Partition { .. } => {
             stack.scan.members[member].member.device.io_opt_bytes()
         }
-        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } => {
+        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } | MemberOrigin::Decrypted { .. } => {
             let opened = stack.volume(core, member).await?.open(core);
             opened.map_or(0, |volume| volume.io_opt_bytes())
         }

@@ -7,6 +7,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use wattle_control::crypt::Keyring;
 use wattle_control::members::MemberAccess;
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::{
@@ -75,12 +76,12 @@ pub struct ServedVolume {
 /// There is none, none of that name, or it cannot be used.
 pub async fn choose(
     core: &Core,
-    scan: Scan,
+    (scan, keys): (Scan, Keyring),
     policy: Policy,
     names: &[String],
     log: &ServerLog,
 ) -> Result<ServedChoice, Problem> {
-    let options = StackOptions { policy, purpose: Purpose::Look, wanted: None };
+    let options = StackOptions { policy, purpose: Purpose::Look, wanted: None, keys };
     let stack = Stack::open(core, scan, options, &mut Plain).await?;
     let chosen = choose_of(&stack, names, log);
     // Nothing was written.
@@ -146,7 +147,7 @@ fn on_drive(stack: &Stack, member: MemberId) -> bool {
     match stack.scan.members[member].origin {
         MemberOrigin::Given => true,
         MemberOrigin::Partition { of, .. } => on_drive(stack, of),
-        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } => false,
+        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } | MemberOrigin::Decrypted { .. } => false,
     }
 }
 
@@ -276,7 +277,8 @@ impl ServedLayers {
         starter: &mut ArrayStarter<'_>,
     ) -> Result<(Stack, Vec<OpenedVolume>), Problem> {
         let purpose = if read_only { Purpose::Read } else { Purpose::Write };
-        let options = StackOptions { policy, purpose, wanted: Some(self.wanted.clone()) };
+        let keys = starter.access.keys();
+        let options = StackOptions { policy, purpose, wanted: Some(self.wanted.clone()), keys };
         let mut stack = Stack::open(core, scan, options, starter).await?;
         let mut volumes = Vec::new();
         for chosen in &self.volumes {

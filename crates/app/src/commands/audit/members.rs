@@ -111,6 +111,10 @@ fn device(stack: &Stack, seen: &MemberScan) -> DeviceFacts {
             let start = bytes(partition.map_or(0, |partition| partition.start_sectors));
             DeviceOrigin::Partition { of: place(stack, of), start }
         }
+        // Bytes lie as they do on what is encrypted, from some place on.
+        Found::Decrypted { of } => {
+            DeviceOrigin::Partition { of: place(stack, of), start: encrypted_from(stack, of) }
+        }
         Found::Array(array) => DeviceOrigin::Array(nth(stack.scan.arrays.ids(), array)),
         Found::Logical { group, volume } => DeviceOrigin::Logical {
             group: nth(stack.groups.ids(), group),
@@ -263,7 +267,7 @@ fn file_system(stack: &Stack, ix: MemberId, layout: &FileSystemLayout) -> FileSy
 fn array_below(stack: &Stack, ix: MemberId) -> Option<&ArrayScan> {
     match stack.scan.members[ix].origin {
         Found::Given => None,
-        Found::Partition { of, .. } => array_below(stack, of),
+        Found::Partition { of, .. } | Found::Decrypted { of } => array_below(stack, of),
         Found::Array(array) => Some(&stack.scan.arrays[array]),
         Found::Logical { group, volume: number } => {
             let group = &stack.groups[group];
@@ -272,6 +276,12 @@ fn array_below(stack: &Stack, ix: MemberId) -> Option<&ArrayScan> {
             array_below(stack, group.devices[physical]?)
         }
     }
+}
+
+/// Where what is encrypted begins on a member, bytes.
+fn encrypted_from(stack: &Stack, of: MemberId) -> u64 {
+    let encryption = stack.scan.members[of].encryption.as_ref();
+    encryption.and_then(|found| found.header.segments.first()).map_or(0, |segment| segment.offset_bytes)
 }
 
 /// The names of an array's members by their slots.
@@ -296,6 +306,7 @@ fn slot(stack: &Stack, ix: MemberId, at: u64) -> Option<u16> {
             let partition = table.partitions.iter().find(|partition| partition.number == number)?;
             slot(stack, of, bytes(partition.start_sectors).checked_add(at)?)
         }
+        Found::Decrypted { of } => slot(stack, of, encrypted_from(stack, of).checked_add(at)?),
         Found::Array(array) => {
             let geometry = stack.scan.arrays[array].assembly.geometry.as_ref()?;
             let sector = Sector(at / SECTOR_BYTES);

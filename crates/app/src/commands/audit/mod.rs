@@ -90,7 +90,7 @@ fn facts(access: &MemberAccess, args: &AuditArgs) -> Result<AuditFacts, Problem>
     let state = state_dir(state.as_deref());
     let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
     let mut facts = opened::run(&engine, 1, async |core| {
-        let stack = volumes::open(&core, scan, &force, Purpose::Look).await?;
+        let stack = volumes::open(&core, scan, access, &force, Purpose::Look).await?;
         let facts = members::facts(&core, &stack, &state, args.inodes).await;
         // Nothing was written.
         let _ = stack.close(&core).await;

@@ -82,7 +82,7 @@ pub fn list(
     let keys = keys(list, args.sort.as_deref().unwrap_or(list.sorted_by))?;
     let scan = members::look(access, &args.members, &args.force)?;
     let (mut rows, notes) = members::run(&args.engine, 2, async |core| {
-        let stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
+        let stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
         let found = (rows(&stack), notes(&stack));
         // Nothing was written, so there is nothing to record and nothing that could fail.
         let _ = stack.close(&core).await;

@@ -53,7 +53,7 @@ pub fn run(access: &MemberAccess, args: &MoveArgs, screen: Screen) -> Result<(),
         // What has to run is found without touching anything; then that is claimed.
         let scan = members::look(access, &change.members, &change.force)?;
         let (wanted, before) = members::run(&change.engine, work::CORES_MAX, async |core| {
-            let stack = volumes::open(&core, scan, &change.force, Purpose::Look).await?;
+            let stack = volumes::open(&core, scan, access, &change.force, Purpose::Look).await?;
             let decided = decide(&stack, &args.name, (&args.from, false), &change.on, screen.units);
             let found = decided.map(|decided| {
                 let members: Vec<_> = decided.plan.places.iter().map(|place| place.member).collect();
@@ -71,7 +71,7 @@ pub fn run(access: &MemberAccess, args: &MoveArgs, screen: Screen) -> Result<(),
         let mut starts = Starts::new(&change.saving, &action, &change.members, forced);
         let scan = members::look(access, &change.members, &change.force)?;
         let moved = members::run(&change.engine, work::CORES_MAX, async |core| {
-            let options = StackOptions { policy: Policy::from(forced), purpose, wanted: Some(wanted) };
+            let options = StackOptions { policy: Policy::from(forced), purpose, wanted: Some(wanted), keys: access.keys() };
             let mut stack = Stack::open(&core, scan, options, &mut starts).await?;
             let moved = loop {
                 match groups::obey(

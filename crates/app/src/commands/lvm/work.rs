@@ -86,7 +86,7 @@ fn attempt(
     }
     let stamp = stamp();
     let (change, sites) = members::run(&args.engine, CORES_MAX, async |core| {
-        let mut stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
+        let mut stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
         let decided = decide(&core, &mut stack, &stamp).await;
         let decided = decided.map(|change| {
             let members: Vec<_> = change.plan.places.iter().map(|place| place.member).collect();
@@ -177,7 +177,7 @@ fn carry_out(
     members::run(&args.engine, CORES_MAX, async |core| {
         let forced = members::forced(&args.force);
         let (policy, wanted) = (Policy::from(forced), Some(sites.wanted.clone()));
-        let options = StackOptions { policy, purpose: Purpose::Write, wanted };
+        let options = StackOptions { policy, purpose: Purpose::Write, wanted, keys: access.keys() };
         let mut starts = Starts::new(&args.saving, &change.action, &args.members, forced);
         let mut stack = Stack::open(&core, scan, options, &mut starts).await?;
         let done = write(&core, &mut stack, &change.plan, sites, text, || {

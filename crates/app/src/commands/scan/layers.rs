@@ -2,12 +2,14 @@
 
 use serde::Serialize;
 use wattle_control::create::shell_word;
+use wattle_control::crypt::{Encryption, LockState};
 use wattle_control::lvm::GroupScan;
 use wattle_control::scan::MemberOrigin;
 use wattle_control::signature::FoundSignature;
 use wattle_control::{ArrayId, GroupId, MemberId};
 use wattle_control::{MemberScan, Stack};
 use wattle_engine::units::SECTOR_BYTES;
+use wattle_format::luks::HeaderSource;
 use wattle_format::lvm::Id;
 use wattle_format::probe::SignatureKind;
 use wattle_server::protocol::ErrorReport;
@@ -46,13 +48,15 @@ struct PhysicalReport {
 #[derive(Serialize)]
 pub struct ScannedVolumeReport {
     name: String,
-    /// `array`, `logical`, `partition`, `drive`; absent if it cannot be opened.
+    /// `array`, `logical`, `partition`, `decrypted`, `drive`; absent if it cannot be opened.
     kind: Option<&'static str>,
     size_bytes: Option<u64>,
     /// Of a logical volume: the types of its segments.
     segments: Vec<String>,
     /// What is recognised on it.
     signatures: Vec<String>,
+    /// How it is encrypted; absent if it is not.
+    encryption: Option<EncryptionReport>,
     /// Nothing else lies on it.
     top: bool,
     /// Parts of it are on physical volumes that are missing.
@@ -108,6 +112,7 @@ pub fn volumes(stack: &Stack) -> Vec<ScannedVolumeReport> {
             size_bytes: seen.map(|seen| seen.member.device.size_bytes()),
             segments: logical.map(|(group, volume)| segment_types(group, volume)).unwrap_or_default(),
             signatures: seen.map(signatures).unwrap_or_default(),
+            encryption: seen.and_then(|seen| seen.encryption.as_ref()).map(EncryptionReport::of),
             top: volume.is_top,
             partial: logical.is_some_and(|(group, volume)| group.volumes[&volume].partial),
             problem: volume.member.as_ref().err().map(ErrorReport::from),
@@ -123,6 +128,7 @@ fn kind(origin: MemberOrigin) -> &'static str {
         MemberOrigin::Partition { .. } => "partition",
         MemberOrigin::Array(_) => "array",
         MemberOrigin::Logical { .. } => "logical",
+        MemberOrigin::Decrypted { .. } => "decrypted",
     }
 }
 
@@ -144,6 +150,77 @@ pub fn segment_types(group: &GroupScan, volume: Id) -> Vec<String> {
 
 fn signatures(seen: &MemberScan) -> Vec<String> {
     seen.signatures.iter().map(|signature| signature.what.clone()).collect()
+}
+
+/// An encrypted device.
+#[derive(Serialize)]
+struct EncryptionReport {
+    /// `LUKS1`, `LUKS2`.
+    kind: String,
+    uuid: String,
+    label: Option<String>,
+    /// `aes-xts-plain64`; several while it is re-encrypted.
+    ciphers: Vec<String>,
+    key_slots: Vec<KeySlotReport>,
+    /// Kinds of tokens, which other programs unlock by.
+    tokens: Vec<String>,
+    /// What its header is on, if that is not the device.
+    detached_header: Option<String>,
+    /// Where the second header is, if that is used because the first is damaged.
+    second_header_at_bytes: Option<u64>,
+    /// `locked`, `unlocked`, `refused`.
+    state: &'static str,
+    problem: Option<ErrorReport>,
+}
+
+#[derive(Serialize)]
+struct KeySlotReport {
+    slot: u32,
+    /// `pbkdf2`, `argon2i`, `argon2id`.
+    kdf: &'static str,
+    memory_bytes: u64,
+}
+
+impl EncryptionReport {
+    fn of(encryption: &Encryption) -> Self {
+        let header = &encryption.header;
+        let (state, problem) = match &encryption.state {
+            LockState::Locked => ("locked", None),
+            LockState::Unlocked { .. } => ("unlocked", None),
+            LockState::Refused(problem) => ("refused", Some(problem.into())),
+        };
+        let key_slots = header.slots.iter().map(|slot| KeySlotReport {
+            slot: slot.id,
+            kdf: slot.kdf.name(),
+            memory_bytes: slot.kdf.memory_bytes(),
+        });
+        Self {
+            kind: format!("LUKS{}", header.version),
+            uuid: header.uuid.clone(),
+            label: header.label.clone(),
+            ciphers: header.segments.iter().map(|segment| segment.cipher.clone()).collect(),
+            key_slots: key_slots.collect(),
+            tokens: header.tokens.clone(),
+            detached_header: encryption.detached.clone(),
+            second_header_at_bytes: match header.source {
+                HeaderSource::First => None,
+                HeaderSource::Second { at_bytes } => Some(at_bytes),
+            },
+            state,
+            problem,
+        }
+    }
+}
+
+/// How a member is encrypted, and whether it is open.
+pub fn encryption_words(encryption: &Encryption) -> String {
+    let state = match &encryption.state {
+        LockState::Locked => "locked".to_owned(),
+        LockState::Unlocked { slot: Some(slot) } => format!("opened with key slot {slot}"),
+        LockState::Unlocked { slot: None } => "opened with its volume key".to_owned(),
+        LockState::Refused(problem) => format!("not opened ({})", problem.code),
+    };
+    format!("{}, {state}", encryption.summary())
 }
 
 /// What is drawn of a stack; `None` if nothing lies on what was given.
@@ -196,7 +273,16 @@ pub fn way_to_files(stack: &Stack, args: &ScanArgs) -> Option<String> {
         let line = format!("Files are on {on}, {kind}: `wattle {command} {members}{place}{name}{options}`");
         printable(&line) + "\n"
     });
-    (!found.is_empty()).then(|| lines.collect())
+    let mut lines: Vec<String> = lines.collect();
+    // What is in them is not known: perhaps files.
+    for seen in stack.scan.members.iter() {
+        if matches!(&seen.encryption, Some(Encryption { state: LockState::Locked, .. })) {
+            let name = &seen.member.name;
+            let line = format!("{name} is encrypted; what is in it: `wattle scan --unlock {members}{options}`");
+            lines.push(printable(&line) + "\n");
+        }
+    }
+    (!lines.is_empty()).then(|| lines.concat())
 }
 
 /// A line of the tree and those below it.
@@ -263,7 +349,7 @@ impl Drawing<'_> {
         match *node {
             Node::Member(ix) => {
                 let mut held =
-                    members(&|origin| matches!(origin, MemberOrigin::Partition { of, .. } if of == ix));
+                    members(&|origin| matches!(origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Decrypted { of } if of == ix));
                 // What lies on several things is drawn below none of them.
                 let groups = self.stack.groups.entries();
                 held.extend(
@@ -376,6 +462,7 @@ impl Drawing<'_> {
                     partition.and_then(|partition| partition.name.clone()).map(|name| printable(&name)),
                 );
             }
+            MemberOrigin::Decrypted { .. } => what.push("decrypted".to_owned()),
             MemberOrigin::Given | MemberOrigin::Array(_) => {}
         }
         if let Some(facts) = &seen.facts {
@@ -398,10 +485,12 @@ pub fn plain_signatures(seen: &MemberScan) -> Vec<String> {
     let shown_below = |signature: &&FoundSignature| match signature.kind {
         Some(SignatureKind::Mbr | SignatureKind::Gpt) => seen.table.is_some(),
         Some(SignatureKind::Lvm2) => seen.physical.is_some(),
+        Some(SignatureKind::Luks1 | SignatureKind::Luks2) => seen.encryption.is_some(),
         _ => false,
     };
     let others = seen.signatures.iter().filter(|signature| !shown_below(signature));
     let mut found: Vec<_> = others.map(|signature| signature.what.clone()).collect();
+    found.extend(seen.encryption.as_ref().map(encryption_words));
     found.extend(seen.table.as_ref().map(|table| format!("{} partition table", table.kind.name())));
     found.iter().map(|what| printable(what)).collect()
 }

@@ -8,6 +8,7 @@ use wattle_control::MemberId;
 use wattle_control::compat::{Compatibility, compatibility};
 use wattle_control::lvm::GroupScan;
 use wattle_control::members::{Member, MemberAccess};
+use wattle_control::crypt::{Encryption, LockState};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::Purpose;
 use wattle_control::{Access, ArrayScan, Assembly, Code, MemberScan, Problem, Scan, Slot, Stack, SyncState};
@@ -25,7 +26,7 @@ use crate::members;
 use crate::output::text::{printable, table};
 use crate::output::{self, Screen};
 use crate::volumes;
-use layers::{ScannedGroupReport, ScannedVolumeReport};
+use layers::{ScannedGroupReport, ScannedVolumeReport, encryption_words};
 
 #[derive(Serialize)]
 struct Report {
@@ -138,7 +139,7 @@ pub fn run(access: &MemberAccess, args: &ScanArgs, screen: Screen) -> Result<(),
     let (scan, unopened) = members::look_each(access, &args.members, &args.force)?;
     let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
     members::run(&engine, 1, async |core| {
-        let stack = volumes::open(&core, scan, &args.force, Purpose::Look).await?;
+        let stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
         let shown = show(args, screen, &stack, &unopened);
         let problem = first_problem(&stack);
         // Nothing was written.
@@ -175,6 +176,11 @@ fn first_problem(stack: &Stack) -> Option<Problem> {
     };
     let of_members = scan.members.iter().filter(|member| !is_partial(member));
     let of_members = of_members.filter_map(|member| member.problem.clone());
+    let not_opened = |member: &MemberScan| match &member.encryption {
+        Some(Encryption { state: LockState::Refused(problem), .. }) => Some(problem.clone()),
+        _ => None,
+    };
+    let of_members = of_members.chain(scan.members.iter().filter_map(not_opened));
     let of_arrays = scan.arrays.iter().filter_map(|array| array.assembly.refusal());
     let of_groups = stack.groups.iter().filter_map(|group| group.problem.clone());
     of_members.chain(of_arrays).chain(of_groups).chain(stack.groups.iter().filter_map(partly_missing)).next()
@@ -298,7 +304,7 @@ fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
         size_bytes: Some(member.member.device.size_bytes()),
         array: member.facts.as_ref().map(|facts| facts.superblock.set_uuid.to_string()),
         signatures: member.signatures.iter().map(ToString::to_string).collect(),
-        note: member.note.clone(),
+        note: member.note.clone().or_else(|| member.encryption.as_ref().map(encryption_words)),
         copy: copy_report(&member.member),
         problem: member.problem.as_ref().map(ErrorReport::from),
         in_tree: member.table.is_some()

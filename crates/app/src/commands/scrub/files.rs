@@ -54,9 +54,10 @@ pub fn on_places(array: &ArrayReport, run: &ScrubReport) -> Vec<String> {
 fn look(array: &ArrayReport, places: &[Range<u64>]) -> Result<Vec<String>, Problem> {
     let names: Vec<String> = array.members.iter().filter_map(|member| member.member.clone()).collect();
     let force = Force { checks: Vec::new() };
-    let scan = members::look(&MemberAccess::local(), &names, &force)?;
+    let access = MemberAccess::local();
+    let scan = members::look(&access, &names, &force)?;
     members::run(&Engine { cores: None, backend: BackendChoice::Auto }, 1, async |core| {
-        let mut stack = volumes::open(&core, scan, &force, Purpose::Look).await?;
+        let mut stack = volumes::open(&core, scan, &access, &force, Purpose::Look).await?;
         let lines = of_stack(&core, &mut stack, array.uuid.as_deref(), places).await;
         // Nothing was written.
         let _ = stack.close(&core).await;
@@ -146,6 +147,12 @@ fn above(stack: &Stack, uuid: Option<&str>, places: &[Range<u64>]) -> BTreeMap<M
                             part.start_sectors * SECTOR..(part.start_sectors + part.len_sectors) * SECTOR
                         });
                     found.extend(part.map(|part| (id, within(&places, &part))));
+                }
+                MemberOrigin::Decrypted { of } if of == below => {
+                    let encryption = stack.scan.members[of].encryption.as_ref();
+                    let segment = encryption.and_then(|found| found.header.segments.first());
+                    let from = segment.map_or(0, |segment| segment.offset_bytes);
+                    found.push((id, within(&places, &(from..from + seen.member.device.size_bytes()))));
                 }
                 MemberOrigin::Logical { group, volume } => {
                     let group = &stack.groups[group];

@@ -75,7 +75,7 @@ pub fn find(
             let engine = Engine { cores: Some(1), ..args.engine.clone() };
             let looked = look()?;
             match members::run(&engine, 1, async |core| {
-                layers::choose(&core, looked, policy, &args.volumes, &output::log()).await
+                layers::choose(&core, (looked, access.keys()), policy, &args.volumes, &output::log()).await
             })? {
                 ServedChoice::Arrays(chosen) => {
                     let array = |chosen: ChosenArray| {

@@ -1,0 +1,269 @@
+//! Encrypted members (LUKS): what is known of them, how they are opened, and the device that they
+//! are then.
+//!
+//! Invariants:
+//! - Nothing is ever written to a header, and nothing to what is encrypted but encrypted sectors.
+//! - A key is used only where the header proves it; what does not open stays what it was, a member
+//!   with a signature.
+
+mod device;
+mod keys;
+
+use std::time::Instant;
+
+use wattle_crypt::{SectorCipher, UnlockError, UnlockLimits, UnlockedKey, check_key, segment_of, unlock};
+use wattle_format::luks::{self, LuksError, LuksHeader, LuksSegment};
+use wattle_format::probe::SignatureKind;
+
+pub(crate) use device::Decrypted;
+pub use keys::{AskPassphrase, GivenKey, KeyKind, Keyring};
+
+use crate::members::Member;
+use crate::problem::{Code, Problem};
+use crate::scan::MemberScan;
+
+/// How often a passphrase is asked for.
+const ATTEMPTS: u32 = 3;
+
+/// What is known of an encrypted member.
+#[derive(Debug, Clone)]
+pub struct Encryption {
+    /// Its header.
+    pub header: LuksHeader,
+    /// What the header is on, if that is not the member.
+    pub detached: Option<String>,
+    /// Whether it is open.
+    pub state: LockState,
+}
+
+/// Whether an encrypted member is open.
+#[derive(Debug, Clone)]
+pub enum LockState {
+    /// No key was given.
+    Locked,
+    /// It is open.
+    Unlocked {
+        /// The slot that the key was in; `None` for a key that was given itself.
+        slot: Option<u32>,
+    },
+    /// It could not be opened.
+    Refused(Problem),
+}
+
+/// What opens a member.
+pub(crate) struct Opened {
+    pub cipher: SectorCipher,
+    pub slot: Option<u32>,
+}
+
+impl Encryption {
+    /// Looks whether a member is encrypted: where its header is recognised, where one was named for
+    /// it, and where nothing else is recognised and the second header of LUKS2 may be left.
+    pub(crate) fn look(seen: &MemberScan, keys: &Keyring) -> Option<Result<Self, Problem>> {
+        if seen.facts.is_some() || seen.physical.is_some() {
+            return None;
+        }
+        let name = &seen.member.name;
+        if let Some(on) = keys.header_of(name) {
+            return Some(Self::read(name, &on, Some(on.name.clone())));
+        }
+        let is_luks =
+            |kind: Option<SignatureKind>| matches!(kind, Some(SignatureKind::Luks1 | SignatureKind::Luks2));
+        if seen.signatures.iter().any(|signature| is_luks(signature.kind)) {
+            return Some(Self::read(name, &seen.member, None));
+        }
+        // Who wiped the start of a drive by mistake has this one left.
+        let is_blank = seen.signatures.is_empty()
+            && seen.superblocks.is_empty()
+            && seen.table.is_none()
+            && seen.problem.is_none();
+        if !is_blank {
+            return None;
+        }
+        Self::read(name, &seen.member, None).ok().map(Ok)
+    }
+
+    fn read(name: &str, on: &Member, detached: Option<String>) -> Result<Self, Problem> {
+        let header = luks::read(&mut |at, len| on.read(at, len).ok());
+        match header {
+            Ok(header) => Ok(Self { header, detached, state: LockState::Locked }),
+            Err(error) => Err(unusable_header(name, on, &error)),
+        }
+    }
+
+    /// What is encrypted on the member, if that can be opened at all.
+    pub(crate) fn segment(&self, name: &str) -> Result<&LuksSegment, Problem> {
+        segment_of(&self.header).map_err(|error| unsupported(name, &self.header, &error))
+    }
+
+    /// Tries every key that there is, and then asks. `Ok(None)` if there is none and nobody is
+    /// asked.
+    pub(crate) fn open(&self, member: &Member, keys: &Keyring) -> Result<Option<Opened>, Problem> {
+        let (name, header) = (&member.name, &self.header);
+        let segment = self.segment(name)?;
+        let opened = |found: &UnlockedKey| {
+            let cipher = SectorCipher::new(&segment.cipher, found.key.as_ref(), segment.sector_bytes);
+            let cipher = cipher.map_err(|error| {
+                unsupported(name, header, &UnlockError::Unsupported(error.to_string()))
+            })?;
+            Ok(Some(Opened { cipher, slot: found.slot }))
+        };
+        if let Some(found) = keys.known(header) {
+            return opened(&found);
+        }
+        let on = keys.header_of(name);
+        let on = on.as_deref().unwrap_or(member);
+        let began = Instant::now();
+        let mut tried = 0;
+        let mut failed: Option<UnlockError> = None;
+        let mut attempt = |key: &GivenKey| {
+            tried += 1;
+            let found = try_key(header, on, key, keys.limits());
+            match found {
+                Ok(found) => {
+                    keys.remember(header, &found);
+                    Some(found)
+                }
+                Err(error) => {
+                    // That a slot takes more memory than allowed says more than that others are wrong.
+                    if failed.as_ref().is_none_or(|before| *before == UnlockError::Wrong) {
+                        failed = Some(error);
+                    }
+                    None
+                }
+            }
+        };
+        let given = keys.given();
+        if let Some(found) = given.iter().find_map(&mut attempt) {
+            return opened(&found);
+        }
+        for number in 1..=ATTEMPTS {
+            let Some(key) = keys.ask(name, header, number) else { break };
+            if let Some(found) = attempt(&key) {
+                return opened(&found);
+            }
+        }
+        match failed {
+            None => Ok(None),
+            Some(error) => {
+                let each = began.elapsed().as_secs_f64() / f64::from(tried.max(1));
+                Err(does_not_open(name, header, &error, each))
+            }
+        }
+    }
+
+    /// Why the member cannot be read, if it cannot.
+    #[must_use]
+    pub fn problem(&self, name: &str) -> Option<Problem> {
+        match &self.state {
+            LockState::Unlocked { .. } => None,
+            LockState::Refused(problem) => Some(problem.clone()),
+            LockState::Locked => Some(
+                Problem::new(
+                    Code::EncryptionLocked,
+                    format!("{name} is encrypted (LUKS{}), and no key was given", self.header.version),
+                    format!("{}; what is in it cannot be seen without one of its keys", self.summary()),
+                    "--unlock asks for a passphrase; --passphrase-file FILE and --key-file FILE give one",
+                )
+                .of_member(name),
+            ),
+        }
+    }
+
+    /// What it is, in a few words: `LUKS2, aes-xts-plain64, 2 key slots (argon2id)`.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let header = &self.header;
+        let mut kinds: Vec<_> = header.slots.iter().map(|slot| slot.kdf.name()).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let slots = match header.slots.len() {
+            0 => "no key slot".to_owned(),
+            1 => format!("1 key slot ({})", kinds.join(", ")),
+            count => format!("{count} key slots ({})", kinds.join(", ")),
+        };
+        let ciphers: Vec<_> = header.segments.iter().map(|segment| segment.cipher.as_str()).collect();
+        let mut parts = vec![format!("LUKS{}", header.version), ciphers.join(" and "), slots];
+        if let luks::HeaderSource::Second { at_bytes } = header.source {
+            parts.push(format!("the first header is damaged, the second one at byte {at_bytes} is used"));
+        }
+        parts.extend(self.detached.as_ref().map(|on| format!("its header is on {on}")));
+        if !header.tokens.is_empty() {
+            parts.push(format!("tokens: {}", header.tokens.join(", ")));
+        }
+        parts.retain(|part| !part.is_empty());
+        parts.join(", ")
+    }
+}
+
+fn try_key(
+    header: &LuksHeader,
+    on: &Member,
+    key: &GivenKey,
+    limits: UnlockLimits,
+) -> Result<UnlockedKey, UnlockError> {
+    match key.kind {
+        KeyKind::Volume => check_key(header, &key.secret),
+        KeyKind::Passphrase => unlock(header, key.secret.as_ref(), limits, &mut |area| {
+            let len = usize::try_from(area.end - area.start).ok()?;
+            on.read(area.start, len).ok()
+        }),
+    }
+}
+
+fn unusable_header(name: &str, on: &Member, error: &LuksError) -> Problem {
+    let what = match on.name == name {
+        true => format!("{name}: {error}"),
+        false => format!("{name}: {}: {error}", on.name),
+    };
+    let next = match error {
+        LuksError::Damaged(_) => {
+            "keys are in the header alone: look for a backup of it (`cryptsetup luksHeaderBackup`) and name it with --header"
+        }
+        _ => "name what the header of this member is on: --header MEMBER=FILE",
+    };
+    Problem::new(
+        Code::EncryptionDamaged,
+        what,
+        "without a header that agrees with its checksums there is no key to what is encrypted",
+        next,
+    )
+    .of_member(name)
+}
+
+fn unsupported(name: &str, header: &LuksHeader, error: &UnlockError) -> Problem {
+    Problem::new(
+        Code::EncryptionUnsupported,
+        format!("{name}: LUKS{}: {error}", header.version),
+        "it is not opened, because what came out would be wrong",
+        "open it with cryptsetup on a system that knows it, and let it finish what it is in the middle of",
+    )
+    .of_member(name)
+}
+
+/// `each` is how long a key took, in seconds.
+fn does_not_open(name: &str, header: &LuksHeader, error: &UnlockError, each: f64) -> Problem {
+    let (code, why, next) = match error {
+        UnlockError::Wrong => (
+            Code::WrongKey,
+            format!(
+                "it was tried on {} key slots, which took {each:.1} s a key; slots are made to be slow",
+                header.slots.len()
+            ),
+            "mind the keyboard's layout; a key file is taken as it is, a passphrase file without its line's end"
+                .to_owned(),
+        ),
+        UnlockError::Memory { needed_bytes, .. } => (
+            Code::UnlockMemory,
+            "the key slot was made to take that much memory".to_owned(),
+            format!("allow it: --unlock-memory {}M", needed_bytes.div_ceil(1 << 20)),
+        ),
+        UnlockError::Unsupported(_) => return unsupported(name, header, error),
+        _ => (
+            Code::EncryptionDamaged,
+            "no other key slot opens with what was given".to_owned(),
+            "try the passphrase of another slot, or a backup of the header: --header MEMBER=FILE".to_owned(),
+        ),
+    };
+    Problem::new(code, format!("{name}: {error}"), why, next).of_member(name)
+}

@@ -1,0 +1,106 @@
+//! The step of a round that opens what is encrypted. It comes before anything is opened without a
+//! member that it lacks: the member may be in there.
+
+use wattle_rt::Core;
+
+use super::Stack;
+use crate::crypt::{Decrypted, Encryption, LockState};
+use crate::members::Member;
+use crate::nodes::MemberId;
+use crate::problem::{Code, Problem};
+use crate::scan::MemberOrigin;
+
+/// What an open member's name ends with.
+const SUFFIX: &str = ":luks";
+
+impl Stack {
+    /// Opens the encrypted members for which there is a key; what is in them.
+    pub(super) async fn unlock(&mut self, core: &Core) -> Result<Vec<(Member, MemberOrigin)>, Problem> {
+        let mut found = Vec::new();
+        for ix in self.find_encrypted(core).await? {
+            let seen = &self.scan.members[ix];
+            let Some(encryption) = seen.encryption.clone() else { continue };
+            if !self.wants(|wanted| wanted.encrypted.contains(&encryption.header.uuid)) {
+                continue;
+            }
+            let (member, keys) = (seen.member.clone(), self.options.keys.clone());
+            let opened = core.offload({
+                let (encryption, member) = (encryption.clone(), member.clone());
+                move || encryption.open(&member, &keys)
+            });
+            let state = match opened.await.map_err(Problem::no_thread)? {
+                Ok(None) => LockState::Locked,
+                Err(problem) => LockState::Refused(problem),
+                Ok(Some(opened)) => match self.decrypt(core, ix, &encryption, opened.cipher).await {
+                    Err(problem) => LockState::Refused(problem),
+                    Ok(inside) => {
+                        found.push((inside, MemberOrigin::Decrypted { of: ix }));
+                        LockState::Unlocked { slot: opened.slot }
+                    }
+                },
+            };
+            if let Some(encryption) = &mut self.scan.members[ix].encryption {
+                encryption.state = state;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Looks at the members that were not looked at before; those that are encrypted.
+    async fn find_encrypted(&mut self, core: &Core) -> Result<Vec<MemberId>, Problem> {
+        let looked = &self.looked;
+        let new: Vec<_> = self.scan.members.ids().filter(|id| !looked.contains(id)).collect();
+        self.looked.extend(&new);
+        let keys = self.options.keys.clone();
+        self.beside(core, move |scan| {
+            let mut found = Vec::new();
+            for ix in new {
+                let seen = &mut scan.members[ix];
+                match Encryption::look(seen, &keys) {
+                    None => {}
+                    Some(Ok(encryption)) => {
+                        seen.encryption = Some(encryption);
+                        found.push(ix);
+                    }
+                    Some(Err(problem)) => _ = seen.problem.get_or_insert(problem),
+                }
+            }
+            found
+        })
+        .await
+    }
+
+    async fn decrypt(
+        &mut self,
+        core: &Core,
+        ix: MemberId,
+        encryption: &Encryption,
+        cipher: wattle_crypt::SectorCipher,
+    ) -> Result<Member, Problem> {
+        let name = self.scan.members[ix].member.name.clone();
+        let segment = encryption.segment(&name)?;
+        let below = self.volume(core, ix).await?;
+        let inside = format!("{name}{SUFFIX}");
+        match Decrypted::device(core, &inside, below, cipher, segment) {
+            Ok(Some(device)) => Ok(Member::layer(inside, device)),
+            Ok(None) => Err(cut_off(&name, segment.offset_bytes)),
+            Err(error) => Err(Problem::new(
+                Code::VolumeFailed,
+                format!("{name}: {error}"),
+                "what is encrypted on it cannot be reached",
+                "see what is wrong with its members (`wattle scan`)",
+            )),
+        }
+    }
+}
+
+/// What is encrypted begins or ends behind the member's end.
+fn cut_off(name: &str, offset_bytes: u64) -> Problem {
+    Problem::new(
+        Code::TooSmall,
+        format!("{name}: what is encrypted on it begins at byte {offset_bytes} and does not fit"),
+        "the device is smaller than its header says",
+        "check the copy or download it came from",
+    )
+    .of_member(name)
+}

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use real::{create, files, looked, request};
-use wattle_control::crypt::Keyring;
 use wattle_control::ArrayId;
 use wattle_control::GroupId;
 use wattle_control::create::CreateRequest;
+use wattle_control::crypt::Keyring;
 use wattle_control::members::MemberAccess;
 use wattle_control::scan::scan;
 use wattle_control::stack::{Plain, Purpose, Stack, StackOptions, key};
@@ -59,7 +59,8 @@ fn with_stack<T>(members: &[PathBuf], purpose: Purpose, main: impl AsyncFnOnce(C
     let scan = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
     let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };
     wattle_rt::run(config, async |core| {
-        let options = StackOptions { policy: Policy::default(), purpose, wanted: None, keys: Keyring::default() };
+        let options =
+            StackOptions { policy: Policy::default(), purpose, wanted: None, keys: Keyring::default() };
         let mut stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
         let value = main(core.clone(), &mut stack).await;
         stack.close(&core).await.unwrap();
@@ -400,7 +401,12 @@ fn a_group_that_changed_before_it_was_claimed_is_not_used() {
             .unwrap();
         meanwhile();
         let found = wattle_rt::run(RuntimeConfig::default(), async |core| {
-            let options = StackOptions { policy: Policy::default(), purpose: Purpose::Write, wanted: None, keys: Keyring::default() };
+            let options = StackOptions {
+                policy: Policy::default(),
+                purpose: Purpose::Write,
+                wanted: None,
+                keys: Keyring::default(),
+            };
             let stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
             let found = stack.find(Some("foxtrot/root")).and_then(|volume| volume.member);
             stack.close(&core).await.unwrap();
@@ -433,7 +439,12 @@ fn a_drive_that_was_used_before_it_was_claimed_is_not_used() {
             scan(MemberAccess::local().look_all(&[drive.to_str().unwrap()]).unwrap(), Forced::default())
                 .unwrap();
         let claim = wattle_rt::run(RuntimeConfig::default(), async |core| {
-            let options = StackOptions { policy: Policy::default(), purpose: Purpose::Write, wanted: None, keys: Keyring::default() };
+            let options = StackOptions {
+                policy: Policy::default(),
+                purpose: Purpose::Write,
+                wanted: None,
+                keys: Keyring::default(),
+            };
             let mut stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
             std::fs::write(&drive, &content).unwrap();
             let first = stack.scan.members.ids().next().unwrap();

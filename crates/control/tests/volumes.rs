@@ -113,7 +113,12 @@ impl Rig {
         let scan = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
         let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };
         wattle_rt::run(config, async |core| {
-            let options = StackOptions { policy: Policy::default(), purpose: Purpose::Read, wanted: None, keys: Keyring::default() };
+            let options = StackOptions {
+                policy: Policy::default(),
+                purpose: Purpose::Read,
+                wanted: None,
+                keys: Keyring::default(),
+            };
             let mut stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
             let value = main(core.clone(), &mut stack).await;
             stack.close(&core).await.unwrap();

@@ -57,8 +57,7 @@ pub(crate) fn derive(
             blocks.try_reserve_exact(params.block_count()).map_err(no_memory)?;
             blocks.resize(params.block_count(), Block::default());
             let argon2 = Argon2::new(algorithm, Version::V0x13, params);
-            let filled =
-                argon2.hash_password_into_with_memory(passphrase, salt, key.as_mut(), &mut blocks);
+            let filled = argon2.hash_password_into_with_memory(passphrase, salt, key.as_mut(), &mut blocks);
             blocks.iter_mut().for_each(Zeroize::zeroize);
             filled.map_err(parameters)?;
         }

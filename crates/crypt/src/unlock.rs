@@ -101,7 +101,8 @@ pub fn unlock(
     read: &mut ReadArea<'_>,
 ) -> Result<UnlockedKey, UnlockError> {
     let segment = segment_of(header)?;
-    let mut slots: Vec<_> = header.slots.iter().filter_map(|slot| Some((slot, digest(header, slot, segment)?))).collect();
+    let mut slots: Vec<_> =
+        header.slots.iter().filter_map(|slot| Some((slot, digest(header, slot, segment)?))).collect();
     slots.sort_by_key(|(slot, _)| std::cmp::Reverse(slot.priority));
     if slots.is_empty() {
         return Err(UnlockError::NoSlots);

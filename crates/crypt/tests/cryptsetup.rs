@@ -71,7 +71,8 @@ impl Image {
     fn key(&self) -> Vec<u8> {
         let path = self.dir.path().join("key");
         let to = path.to_str().unwrap();
-        let dump = ["luksDump", "--batch-mode", "--dump-volume-key", "--volume-key-file", to, "--key-file", "-"];
+        let dump =
+            ["luksDump", "--batch-mode", "--dump-volume-key", "--volume-key-file", to, "--key-file", "-"];
         cryptsetup(&dump, &self.path, "correct horse");
         std::fs::read(path).unwrap()
     }

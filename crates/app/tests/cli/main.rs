@@ -33,6 +33,7 @@ mod growing;
 mod harness;
 mod kills;
 mod layers;
+mod luks;
 mod lvm;
 mod lvm_beside;
 mod lvm_whole;

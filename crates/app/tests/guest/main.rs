@@ -9,6 +9,7 @@
 mod audits;
 mod cases;
 mod client;
+mod crypt;
 mod cuts;
 mod groups;
 mod history;
@@ -248,6 +249,13 @@ fn what_comes_out_of_a_cut_btrfs_is_what_linux_shows() {
 fn volumes_of_every_kind_are_read() {
     let Some(guest) = Guest::ready("6.12") else { return };
     volumes::read_all(&guest);
+}
+
+/// Ciphers, modes and sizes of sectors, by dm-crypt.
+#[test]
+fn linux_decrypts_what_wattle_encrypted_and_the_other_way_round() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    crypt::judge(&guest);
 }
 
 /// Volume groups that wattle lays out.

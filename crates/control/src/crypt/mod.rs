@@ -103,9 +103,8 @@ impl Encryption {
         let segment = self.segment(name)?;
         let opened = |found: &UnlockedKey| {
             let cipher = SectorCipher::new(&segment.cipher, found.key.as_ref(), segment.sector_bytes);
-            let cipher = cipher.map_err(|error| {
-                unsupported(name, header, &UnlockError::Unsupported(error.to_string()))
-            })?;
+            let cipher = cipher
+                .map_err(|error| unsupported(name, header, &UnlockError::Unsupported(error.to_string())))?;
             Ok(Some(Opened { cipher, slot: found.slot }))
         };
         if let Some(found) = keys.known(header) {

@@ -348,8 +348,7 @@ impl Stack {
     #[must_use]
     pub fn is_below(&self, ix: MemberId) -> bool {
         let member = &self.scan.members[ix];
-        let is_inside =
-            |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Decrypted { of } if of == ix);
+        let is_inside = |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Decrypted { of } if of == ix);
         member.facts.is_some()
             || member.table.is_some()
             || self.scan.members.iter().any(is_inside)

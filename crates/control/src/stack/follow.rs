@@ -177,8 +177,7 @@ impl Stack {
 
     /// Takes a member away that nothing relies on, with its partitions.
     fn forget(&mut self, gone: MemberId) {
-        let is_part =
-            |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Decrypted { of } if of == gone);
+        let is_part = |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Decrypted { of } if of == gone);
         while let Some(part) = self.scan.members.find(is_part) {
             self.forget(part);
         }

@@ -185,9 +185,30 @@ impl Stack {
     /// # Errors
     /// The first array that could not be recorded clean; the others are stopped all the same.
     pub async fn close(self, core: &Core) -> Result<(), Problem> {
+        self.close_by(core, async |_| None).await
+    }
+
+    /// As [`Self::close`], where arrays have owners: `stop` stops an array in its turn, or leaves it
+    /// to the stack by answering `None`. An array that is stopped before what lies on it could not
+    /// take what that still has to write.
+    ///
+    /// # Errors
+    /// As [`Self::close`].
+    pub async fn close_by(
+        self,
+        core: &Core,
+        mut stop: impl AsyncFnMut(&ArrayHandle) -> Option<Result<(), Problem>>,
+    ) -> Result<(), Problem> {
         let mut result = Ok(());
         for running in self.running.iter().rev() {
-            let stopped = running.stop(core).await;
+            let by_owner = match running {
+                Layer::Array(array) => stop(array).await,
+                Layer::Mapped(_) => None,
+            };
+            let stopped = match by_owner {
+                Some(stopped) => stopped,
+                None => running.stop(core).await,
+            };
             result = result.and(stopped);
         }
         result

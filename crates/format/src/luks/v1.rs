@@ -1,8 +1,6 @@
 //! LUKS1: one header of 592 bytes, big-endian, with eight key slots.
 
-use super::{
-    HeaderSource, LuksDigest, LuksError, LuksHeader, LuksKdf, LuksSegment, LuksSlot, damaged, text,
-};
+use super::{HeaderSource, LuksDigest, LuksError, LuksHeader, LuksKdf, LuksSegment, LuksSlot, damaged, text};
 use crate::bytes::be32;
 
 /// The header, in bytes.

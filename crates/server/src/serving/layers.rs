@@ -22,6 +22,7 @@ use wattle_engine::{ArrayHandle, VolumeRef};
 use wattle_format::md::Uuid;
 use wattle_rt::Core;
 
+use super::stop_problem;
 use crate::array::{Served, ServedFacts};
 use crate::history::{History, StateDir};
 use crate::log::ServerLog;
@@ -286,17 +287,41 @@ impl ServedLayers {
                 Ok(volume) => volumes.push(volume),
                 Err(problem) => {
                     let problem = stack.blocked_by().cloned().unwrap_or(problem);
-                    for served in starter.served.drain(..).rev() {
-                        // The problem that is told is the first.
-                        let _ = served.stop().await;
-                    }
-                    let _ = stack.close(core).await;
+                    // The problem that is told is the first.
+                    let _ = stop_all(core, Some(stack), &mut starter.served).await;
                     return Err(problem);
                 }
             }
         }
         Ok((stack, volumes))
     }
+}
+
+/// Stops a stack and the arrays that are looked after, the upper layers first.
+///
+/// # Errors
+/// The first that could not be recorded clean; the others are stopped all the same.
+pub async fn stop_all(
+    core: &Core,
+    stack: Option<Stack>,
+    arrays: &mut Vec<Rc<Served>>,
+) -> Result<(), Problem> {
+    let stop = async |served: Rc<Served>| {
+        served.stop().await.map_err(|error| stop_problem(&served.facts.name, error))
+    };
+    let mut result = Ok(());
+    if let Some(stack) = stack {
+        let closed = stack.close_by(core, async |array| {
+            let at = arrays.iter().position(|served| served.handle.volume().is(&array.volume()))?;
+            Some(stop(arrays.remove(at)).await)
+        });
+        result = closed.await;
+    }
+    // What lies on others was started behind them.
+    for served in arrays.drain(..).rev() {
+        result = result.and(stop(served).await);
+    }
+    result
 }
 
 async fn open(

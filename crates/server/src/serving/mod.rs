@@ -323,19 +323,9 @@ impl Serving {
         self.feed.end();
         // A change that is being written down is finished first.
         let _turn = self.changing.acquire(1).await;
-        let arrays = std::mem::take(&mut *self.arrays.borrow_mut());
-        let mut result = Ok(());
-        // What lies on others was started behind them.
-        for served in arrays.into_iter().rev() {
-            if let Err(error) = served.stop().await {
-                result = result.and(Err(stop_problem(&served.facts.name, error)));
-            }
-        }
+        let mut arrays = std::mem::take(&mut *self.arrays.borrow_mut());
         let stack = self.stack.take();
-        if let Some(stack) = stack {
-            result = result.and(stack.close(&self.core).await);
-        }
-        result
+        layers::stop_all(&self.core, stack, &mut arrays).await
     }
 
     /// Tells the commands that wait for the end how it went.

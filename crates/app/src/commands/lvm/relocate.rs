@@ -71,7 +71,12 @@ pub fn run(access: &MemberAccess, args: &MoveArgs, screen: Screen) -> Result<(),
         let mut starts = Starts::new(&change.saving, &action, &change.members, forced);
         let scan = members::look(access, &change.members, &change.force)?;
         let moved = members::run(&change.engine, work::CORES_MAX, async |core| {
-            let options = StackOptions { policy: Policy::from(forced), purpose, wanted: Some(wanted), keys: access.keys() };
+            let options = StackOptions {
+                policy: Policy::from(forced),
+                purpose,
+                wanted: Some(wanted),
+                keys: access.keys(),
+            };
             let mut stack = Stack::open(&core, scan, options, &mut starts).await?;
             let moved = loop {
                 match groups::obey(

@@ -278,7 +278,8 @@ pub fn way_to_files(stack: &Stack, args: &ScanArgs) -> Option<String> {
     for seen in stack.scan.members.iter() {
         if matches!(&seen.encryption, Some(Encryption { state: LockState::Locked, .. })) {
             let name = &seen.member.name;
-            let line = format!("{name} is encrypted; what is in it: `wattle scan --unlock {members}{options}`");
+            let line =
+                format!("{name} is encrypted; what is in it: `wattle scan --unlock {members}{options}`");
             lines.push(printable(&line) + "\n");
         }
     }
@@ -348,8 +349,9 @@ impl Drawing<'_> {
         };
         match *node {
             Node::Member(ix) => {
-                let mut held =
-                    members(&|origin| matches!(origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Decrypted { of } if of == ix));
+                let mut held = members(
+                    &|origin| matches!(origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Decrypted { of } if of == ix),
+                );
                 // What lies on several things is drawn below none of them.
                 let groups = self.stack.groups.entries();
                 held.extend(

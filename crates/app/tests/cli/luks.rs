@@ -1,0 +1,323 @@
+//! Encrypted devices, as a user has them: headers from cryptsetup, data from QEMU's own LUKS, above
+//! and below arrays and volume groups, with every way to give a key.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::harness::{Room, Said, Serve, require, run, tool, wattle};
+
+const PASSPHRASE: &str = "correct horse";
+/// So that a test takes no second for each key slot.
+const CHEAP: [&str; 4] = ["--pbkdf-memory", "4096", "--pbkdf-force-iterations", "4"];
+
+fn cryptsetup(args: &[&str], image: &str) {
+    let mut child = Command::new("cryptsetup").args(args).arg(image).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(PASSPHRASE.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success(), "cryptsetup {args:?}");
+}
+
+/// Makes an encrypted device of LUKS2.
+fn luks2(image: &str, more: &[&str]) {
+    let format = ["luksFormat", "-q", "--type", "luks2", "--key-file", "-"];
+    cryptsetup(&[&format[..], &CHEAP, more].concat(), image);
+}
+
+/// A file with the passphrase as people write it: with its line's end.
+fn passphrase(room: &Room) -> String {
+    let name = room.name("passphrase");
+    fs::write(&name, format!("{PASSPHRASE}\n")).unwrap();
+    name
+}
+
+/// An ext4 image with a few files in it.
+fn files(room: &Room, size: &str) -> String {
+    let (tree, image) = (room.path("tree"), room.name("plain"));
+    fs::create_dir_all(tree.join("photos")).unwrap();
+    for number in 0..40_u32 {
+        let bytes: Vec<u8> =
+            (0..50_000 + number).map(|at| (at.wrapping_mul(number + 7) >> 3) as u8).collect();
+        fs::write(tree.join(format!("photos/{number}")), bytes).unwrap();
+    }
+    tool("mke2fs", ["-q", "-t", "ext4", "-d", tree.to_str().unwrap(), &image, size]);
+    image
+}
+
+/// The files that come out are those that were put in.
+#[track_caller]
+fn check_files(room: &Room, args: &[&str]) {
+    let out = room.name("out");
+    let _ = fs::remove_dir_all(&out);
+    run(["get", "--to", &out].iter().chain(args)).ok();
+    tool("diff", ["-r", "--exclude=lost+found", room.path("tree").to_str().unwrap(), &out]);
+}
+
+/// Encrypts an image with QEMU's LUKS1, which shares no code with cryptsetup or this.
+fn by_qemu(room: &Room, plain: &str, more: &str) -> String {
+    let image = room.name("qemu.luks");
+    let secret = format!("secret,id=key,data={PASSPHRASE}");
+    let options = format!("key-secret=key,iter-time=100,hash-alg=sha512{more}");
+    let convert = ["convert", "--object", &secret, "-O", "luks", "-o", &options, plain, &image];
+    // QEMU measures the processor to choose its rounds, and gives up where that is too busy.
+    for _ in 0..20 {
+        if Command::new("qemu-img").args(convert).output().unwrap().status.success() {
+            return image;
+        }
+    }
+    tool("qemu-img", convert);
+    image
+}
+
+fn served(room: &Room, args: &[&str], members: &[&str], write: impl FnOnce(&str)) {
+    let server = Serve::start(room, args, members);
+    write(&server.uri);
+    server.stop();
+}
+
+#[test]
+fn files_come_out_of_what_qemu_encrypted() {
+    if !require("qemu-img") || !require("mke2fs") {
+        return;
+    }
+    for more in [
+        "",
+        ",cipher-mode=cbc,ivgen-alg=essiv,ivgen-hash-alg=sha256",
+        ",cipher-alg=serpent-256",
+        ",cipher-alg=twofish-256,cipher-mode=cbc,ivgen-alg=plain64",
+    ] {
+        let room = Room::new();
+        let (key, plain) = (passphrase(&room), files(&room, "16M"));
+        let image = by_qemu(&room, &plain, more);
+        let before = fs::read(&image).unwrap();
+        run(["ls", &image]).failed(1, "WTL-0300", &["--unlock", "--passphrase-file"]);
+        check_files(&room, &["--passphrase-file", &key, &image]);
+        let cat = run(["cat", "--passphrase-file", &key, &image]).ok();
+        assert!(cat.stdout == fs::read(&plain).unwrap(), "{more}: the whole device");
+        assert!(fs::read(&image).unwrap() == before, "{more}: reading changed it");
+    }
+}
+
+#[test]
+fn what_is_written_is_what_qemu_reads() {
+    if !require("qemu-img") || !require("qemu-io") {
+        return;
+    }
+    for more in ["", ",cipher-mode=cbc,ivgen-alg=essiv,ivgen-hash-alg=sha256"] {
+        let room = Room::new();
+        let (key, plain) = (passphrase(&room), room.device("plain", 8 << 20));
+        let image = by_qemu(&room, &plain, more);
+        served(&room, &["--passphrase-file", &key], &[&image], |uri| {
+            let write = [
+                "write -P 0x11 0 512",
+                "write -P 0x22 4608 70000",
+                "write -z 1M 512k",
+                "write -P 0x33 8387584 1024",
+                "flush",
+            ];
+            tool("qemu-io", ["-f", "raw", uri].into_iter().chain(write.iter().flat_map(|line| ["-c", line])));
+        });
+        let mut expected = vec![0; 8 << 20];
+        expected[..512].fill(0x11);
+        expected[4608..4608 + 70000].fill(0x22);
+        expected[8_387_584..8_387_584 + 1024].fill(0x33);
+        let (back, secret) = (room.name("back"), format!("secret,id=key,data={PASSPHRASE}"));
+        let from = format!("driver=luks,key-secret=key,file.filename={image}");
+        tool("qemu-img", ["convert", "--object", &secret, "--image-opts", &from, "-O", "raw", &back]);
+        assert!(fs::read(back).unwrap() == expected, "{more}");
+    }
+}
+
+/// Every way to give a key opens; a wrong one says so, and how long it took.
+#[test]
+fn keys_are_given_in_every_way() {
+    if !require("cryptsetup") {
+        return;
+    }
+    let room = Room::new();
+    let image = room.device("disk", 32 << 20);
+    luks2(&image, &["--label", "vault"]);
+    let name = |file: &str, bytes: &[u8]| {
+        fs::write(room.path(file), bytes).unwrap();
+        room.name(file)
+    };
+    let opens = |args: &[&str]| {
+        let said = run(["scan", "--json", &image].iter().chain(args)).ok().json();
+        let volumes = said["volumes"].as_array().unwrap().clone();
+        let found = volumes.iter().find(|volume| volume["name"] == image.as_str()).unwrap();
+        assert_eq!(found["encryption"]["state"], "unlocked", "{args:?}");
+        assert!(volumes.iter().any(|volume| volume["kind"] == "decrypted"), "{args:?}");
+    };
+    opens(&["--passphrase-file", &passphrase(&room)]);
+    let wrong = name("wrong", b"battery staple\n");
+    opens(&["--passphrase-file", &wrong, "--key-file", &name("exact", PASSPHRASE.as_bytes())]);
+    let within = name("within", format!("..{PASSPHRASE}...").as_bytes());
+    opens(&["--key-file", &within, "--key-file-offset", "2b", "--key-file-size", "13b"]);
+    // As DSM saves the key of a volume.
+    opens(&["--key-file", &name("NAS_volume1.rkey", b"Y29ycmVjdCBob3JzZQ==\n")]);
+    let key = room.name("volume-key");
+    cryptsetup(
+        &["luksDump", "-q", "--dump-volume-key", "--volume-key-file", &key, "--key-file", "-"],
+        &image,
+    );
+    opens(&["--volume-key-file", &key]);
+    let mut child = wattle();
+    child.args(["scan", "--passphrase-file", "-", &image]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"correct horse\n").unwrap();
+    let said = child.wait_with_output().unwrap();
+    assert!(String::from_utf8(said.stdout).unwrap().contains("opened with key slot 0"));
+    let refused = |args: &[&str]| run(["cat", &image].iter().chain(args));
+    refused(&["--passphrase-file", &wrong]).failed(1, "WTL-0301", &["s a key"]);
+    refused(&["--key-file", &passphrase(&room)]).failed(1, "WTL-0301", &["as it is"]);
+    refused(&["--key-file", &room.name("no-such-file")]).failed(1, "WTL-0304", &["no-such-file"]);
+    refused(&["--key-file", &name("empty", b"")]).failed(1, "WTL-0304", &["empty"]);
+    refused(&["--key-file", &within, "--key-file-offset", "60b"]).failed(1, "WTL-0304", &["bytes"]);
+    refused(&["--volume-key-file", &within]).failed(1, "WTL-0301", &[]);
+    refused(&["--unlock"]).failed(1, "WTL-0304", &["terminal"]);
+    let memory = ["--passphrase-file", &passphrase(&room), "--unlock-memory", "1M"];
+    refused(&memory).failed(3, "WTL-0303", &["--unlock-memory 4M"]);
+}
+
+#[test]
+fn headers_are_found_where_they_are() {
+    if !require("cryptsetup") || !require("mke2fs") {
+        return;
+    }
+    let room = Room::new();
+    let (key, plain) = (passphrase(&room), files(&room, "16M"));
+    // Detached: the device itself shows nothing.
+    let (data, header) = (room.device("data", 16 << 20), room.device("header", 16 << 20));
+    let named = format!("{data}={header}");
+    luks2(&data, &["--header", &header, "--sector-size", "4096"]);
+    served(&room, &["--passphrase-file", &key, "--header", &named], &[&data], |uri| {
+        tool("nbdcopy", [&plain, uri]);
+    });
+    assert!(run(["ls", &data, "--passphrase-file", &key]).status != 0, "without its header");
+    check_files(&room, &["--passphrase-file", &key, "--header", &named, &data]);
+    // A copy of a drive whose start was overwritten: the second header opens it.
+    let whole = room.device("whole", 34 << 20);
+    luks2(&whole, &[]);
+    served(&room, &["--passphrase-file", &key], &[&whole], |uri| {
+        tool("nbdcopy", [&plain, uri]);
+    });
+    check_files(&room, &["--passphrase-file", &key, &whole]);
+    let file = fs::File::options().write(true).open(&whole).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4096], 0).unwrap();
+    check_files(&room, &["--passphrase-file", &key, &whole]);
+    let scanned = run(["scan", "--json", &whole, "--passphrase-file", &key]).ok().json();
+    assert_eq!(scanned["volumes"][0]["encryption"]["second_header_at_bytes"], 0x4000);
+    // Both overwritten, in an area that its checksum covers: nothing comes out.
+    std::os::unix::fs::FileExt::write_all_at(&file, b"LUKS\xba\xbe\x00\x02", 0).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[9; 64], 0x4000 + 4200).unwrap();
+    run(["ls", &whole, "--passphrase-file", &key]).failed(1, "WTL-0305", &["--header"]);
+}
+
+/// The layers of a NAS: LUKS on a logical volume on RAID; and of a laptop: LVM in LUKS.
+#[test]
+fn it_nests_with_arrays_and_volume_groups() {
+    if !require("cryptsetup") || !require("mke2fs") {
+        return;
+    }
+    let room = Room::new();
+    let (key, plain) = (passphrase(&room), files(&room, "16M"));
+    let open = ["--passphrase-file", &key];
+    let members = room.array("5", 3);
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    run(["pv", "create", "--no-undo"].into_iter().chain(names.iter().copied())).ok();
+    run(["vg", "create", "--no-undo", "vg1"].into_iter().chain(names.iter().copied())).ok();
+    run(["lv", "create", "--no-undo", "vg1/lv", "-l", "100%FREE"].into_iter().chain(names.iter().copied()))
+        .ok();
+    // The header is made on a file and put where it belongs.
+    let header = room.device("header", 32 << 20);
+    luks2(&header, &["--luks2-metadata-size", "16k", "--luks2-keyslots-size", "256k", "--offset", "2048"]);
+    tool("truncate", ["-s", "1M", &header]);
+    served(&room, &[], &names, |uri| _ = tool("nbdcopy", [&header, uri]));
+    served(&room, &open, &names, |uri| _ = tool("nbdcopy", [&plain, uri]));
+    for left_out in [None, Some(0), Some(1), Some(2)] {
+        let left: Vec<&str> = (0..3).filter(|ix| Some(*ix) != left_out).map(|ix| names[ix]).collect();
+        check_files(&room, &[&open[..], &left].concat());
+        run(["ls"].iter().chain(&left)).failed(1, "WTL-0300", &["vg1/lv"]);
+    }
+    // A group in an encrypted drive, and changed there.
+    let laptop = room.device("laptop", 64 << 20);
+    luks2(&laptop, &["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"][..0]);
+    let inside = format!("{laptop}:luks");
+    let with = |args: &[&str]| -> Said { run(args.iter().chain(&open).chain(&[laptop.as_str()])) };
+    with(&["pv", "create", "--no-undo", "--on", &inside][..3]).ok();
+    with(&["vg", "create", "--no-undo", "home"]).ok();
+    with(&["lv", "create", "--no-undo", "home/data", "-L", "20M"]).ok();
+    served(&room, &open, &[&laptop], |uri| _ = tool("nbdcopy", [&plain, uri]));
+    check_files(&room, &[&open[..], &[&laptop]].concat());
+}
+
+/// A mirror whose members are each encrypted: they are opened before the array is called degraded.
+#[test]
+fn encrypted_members_of_an_array_are_opened_first() {
+    if !require("cryptsetup") || !require("mke2fs") {
+        return;
+    }
+    let room = Room::new();
+    let (key, plain) = (passphrase(&room), files(&room, "12M"));
+    let open = ["--passphrase-file", &key];
+    let inner = room.array("1", 2);
+    let members = inner.iter().collect::<Vec<_>>();
+    served(&room, &[], &[&inner[0], &inner[1]], |uri| _ = tool("nbdcopy", [&plain, uri]));
+    let encrypted: Vec<String> = (0..2).map(|ix| room.device(&format!("luks{ix}"), 32 << 20)).collect();
+    for (image, member) in encrypted.iter().zip(members) {
+        luks2(image, &[]);
+        served(&room, &open, &[image], |uri| _ = tool("nbdcopy", [member.as_str(), uri]));
+    }
+    let names: Vec<&str> = encrypted.iter().map(String::as_str).collect();
+    check_files(&room, &[&open[..], &names].concat());
+    let scanned = run(["scan", "--json"].iter().chain(&open).chain(&names)).ok().json();
+    assert_eq!(scanned["arrays"][0]["health"], "good");
+    served(&room, &open, &names, |uri| {
+        tool("qemu-io", ["-f", "raw", uri, "-c", "write -P 0x77 11M 64k", "-c", "flush"]);
+    });
+    let both: Vec<_> = names.iter().map(|name| run(["cat", *name].iter().chain(&open)).ok().stdout).collect();
+    assert!(both[0][11 << 20..12 << 20] == both[1][11 << 20..12 << 20], "both sides took the write");
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_by_name() {
+    if !require("cryptsetup") {
+        return;
+    }
+    let room = Room::new();
+    let key = passphrase(&room);
+    // A device that was being encrypted anew when it stopped, by its requirement.
+    let image = room.device("disk", 32 << 20);
+    luks2(&image, &[]);
+    change_json(
+        &image,
+        "\"config\":{",
+        "\"config\":{\"requirements\":{\"mandatory\":[\"online-reencrypt-v2\"]},",
+    );
+    run(["cat", &image, "--passphrase-file", &key]).failed(3, "WTL-0302", &["re-encryption"]);
+    luks2(&image, &[]);
+    change_json(
+        &image,
+        "\"encryption\":\"aes-xts-plain64\",\"sector_size\"",
+        "\"encryption\":\"foo-xts-plain64\",\"sector_size\"",
+    );
+    run(["cat", &image, "--passphrase-file", &key]).failed(3, "WTL-0302", &["foo-xts-plain64"]);
+}
+
+/// Changes the JSON of both headers, with the right checksums.
+fn change_json(image: &str, from: &str, to: &str) {
+    use sha2::{Digest, Sha256};
+    let mut bytes = fs::read(Path::new(image)).unwrap();
+    for at in [0, 0x4000] {
+        let area = at + 4096..at + 0x4000;
+        let json = String::from_utf8(bytes[area.clone()].to_vec()).unwrap();
+        assert!(json.contains(from), "{json}");
+        let mut changed = json.trim_end_matches('\0').replacen(from, to, 1).into_bytes();
+        changed.resize(area.len(), 0);
+        bytes[area].copy_from_slice(&changed);
+        bytes[at + 448..at + 512].fill(0);
+        let sum = Sha256::digest(&bytes[at..at + 0x4000]);
+        bytes[at + 448..at + 480].copy_from_slice(&sum);
+    }
+    fs::write(image, bytes).unwrap();
+}

@@ -131,12 +131,17 @@ impl Load {
     pub fn until_steady(self) -> Load {
         /// Enough to see how large requests go, and not more than a machine moves in a moment.
         const BATCH_BYTES: u64 = 16 << 20;
+        /// As in fio, reads and writes each go through the volume from its start. How far they are
+        /// apart is a random walk, and so is what they find of each other in caches: so many times
+        /// what shows a mean shows its drift as well.
+        const WALKS: u32 = 8;
         /// More is moved for hours.
         const BYTES_MAX: u64 = 16 << 30;
         let most = Settled::default().requests_at_most;
         let settled = Settled {
             requests: (BATCH_BYTES / self.bs_bytes).clamp(25, 250),
             requests_at_most: (BYTES_MAX / self.bs_bytes).clamp(1000, most),
+            times: if self.rw == Rw::ReadWrite { WALKS } else { 1 },
             ..Settled::default()
         };
         Load { ramp: Ramp::UntilSettled(settled), ..self }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wattle_engine::CounterTotals;
+use wattle_engine::{CacheStatus, CounterTotals};
 use wattle_rt::sim::DriveTotals;
 
 use crate::histogram::Histogram;
@@ -11,12 +11,25 @@ use crate::settle::Ramped;
 use crate::settle::Sight;
 
 /// What is looked at when counting begins and when it ends.
-pub type Probe = (Vec<DriveTotals>, CounterTotals);
+pub type Probe = (Vec<DriveTotals>, CounterTotals, CacheStatus);
+
+/// Decisions of the clean cache that a window has to see.
+const DECISIONS: u64 = 2;
 
 impl Sight for Probe {
     fn written(&self) -> (u64, u64) {
         let sum = |of: fn(&DriveTotals) -> u64| self.0.iter().map(of).sum();
         (sum(|drive| drive.written_bytes), sum(|drive| drive.landed_bytes))
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        self.2.size_bytes
+    }
+
+    fn decided_after(&self) -> u64 {
+        let CacheStatus { ceiling_bytes, size_bytes, hits, misses, .. } = self.2;
+        let is_used = hits + misses > 0 && size_bytes < ceiling_bytes;
+        if is_used { DECISIONS * CacheStatus::decided_after_rows(size_bytes) } else { 0 }
     }
 }
 

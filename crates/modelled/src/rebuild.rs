@@ -162,6 +162,14 @@ impl Sight for (Probe, Option<f64>) {
         self.0.written()
     }
 
+    fn cache_bytes(&self) -> u64 {
+        self.0.cache_bytes()
+    }
+
+    fn decided_after(&self) -> u64 {
+        self.0.decided_after()
+    }
+
     fn job(&self) -> Option<f64> {
         self.1
     }

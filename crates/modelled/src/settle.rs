@@ -4,7 +4,8 @@
 //! beside it takes a while to find its share; caches of the engine grow. So time is cut into
 //! batches, and what some batches in a row come to is only believed if
 //!
-//! 1. drives put on their media what they were given meanwhile: no cache filled or emptied,
+//! 1. drives put on their media what they were given meanwhile: no cache filled or emptied; and the
+//!    clean cache did not grow although it had the time to decide that,
 //! 2. both halves came to the same rate, and the job beside them moved as far in each,
 //! 3. requests in flight are what rate and latency come to (Little's law): no request has been
 //!    stuck since before,
@@ -36,6 +37,9 @@ pub struct Settled {
     /// The halves may differ by so much, and caches may have filled or emptied by so much of what
     /// was written.
     pub within: f64,
+    /// It is counted for so many times as long as it took to be believed, and believed still. For
+    /// loads without a steady state, of which only a mean over a long time means something.
+    pub times: u32,
     /// Then what there is has to do.
     pub at_most: Duration,
     /// The same, in requests.
@@ -53,6 +57,7 @@ impl Default for Settled {
             requests_at_least: 0,
             error: 0.004,
             within: 0.015,
+            times: 1,
             at_most: Duration::from_secs(3600),
             requests_at_most: 1_000_000,
         }
@@ -75,6 +80,16 @@ pub trait Sight {
     /// Bytes that drives were given to write so far, and how many of them are on the media.
     fn written(&self) -> (u64, u64) {
         (0, 0)
+    }
+
+    /// Bytes that the clean cache has room for.
+    fn cache_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Requests after which the clean cache has decided whether it grows; 0 if it does not any more.
+    fn decided_after(&self) -> u64 {
+        0
     }
 
     /// How far a job beside the load is, as a part of it; `None` if there is none, or none any
@@ -135,6 +150,8 @@ impl Settled {
         let (mut batch, mut requests) = (self.batch, self.requests.max(depth as u64 / 4));
         board.count_anew(core.now());
         let mut marks = vec![self.mark(core, board, observe).await];
+        // How long was counted when it was believed first.
+        let mut believed_after: Option<Duration> = None;
         loop {
             let before = board.answered();
             loop {
@@ -151,11 +168,14 @@ impl Settled {
                 true => self.judge(&marks, depth, slack),
                 false => Verdict::Chance,
             };
-            if verdict == Verdict::Settled || late {
+            let counted = marks[marks.len() - 1].at - marks[0].at;
+            let is_believed =
+                verdict == Verdict::Settled && counted >= *believed_after.get_or_insert(counted) * self.times;
+            if is_believed || late {
                 let last = marks.pop().expect("a batch has an end");
                 let first = marks.swap_remove(0);
                 let (took, runtime) = (first.at - began, last.at - first.at);
-                let settled = Some(verdict == Verdict::Settled);
+                let settled = Some(is_believed);
                 let ramped = Ramped { took, window: Some(batch), steady: settled };
                 return Believed { ramped, before: first.seen, after: last.seen, runtime };
             }
@@ -163,6 +183,7 @@ impl Settled {
                 continue;
             }
             if verdict == Verdict::Phase {
+                believed_after = None;
                 board.count_anew(core.now());
                 let last = marks.pop();
                 marks.clear();
@@ -212,11 +233,13 @@ impl Settled {
         let in_flight = (last.tally.took - first.tally.took).as_secs_f64() / time;
         let little = (in_flight / depth as f64 - 1.0).abs();
         let even = apart <= self.within && error <= slack * self.error && little <= self.within;
-        if differs || fills || job == Verdict::Phase {
+        let grew = first.seen.cache_bytes() != last.seen.cache_bytes();
+        if differs || fills || grew || job == Verdict::Phase {
             return Verdict::Phase;
         }
         let is_long = last.at - first.at >= self.at_least
-            && last.tally.answered - first.tally.answered >= self.requests_at_least;
+            && last.tally.answered - first.tally.answered
+                >= self.requests_at_least.max(last.seen.decided_after());
         match even && job == Verdict::Settled && is_long {
             true => Verdict::Settled,
             false => Verdict::Chance,

@@ -348,6 +348,7 @@ impl ModelledSite {
 pub fn look(core: &Core, array: &ArrayHandle, controls: &[DriveControl]) -> impl AsyncFn() -> Probe {
     async move || {
         let drives: Vec<DriveTotals> = controls.iter().map(DriveControl::totals).collect();
-        (drives, array.status(core).await.counters)
+        let status = array.status(core).await;
+        (drives, status.counters, status.cache)
     }
 }

@@ -135,11 +135,8 @@ fn wrong(study: &Study, doubled: u64) -> (Vec<String>, bool) {
             wrong.push(format!("Little's law: {little:.3} of what is in flight"));
         }
     }
-    // Counted for twice as long, from the same moment on. A mix in sequence is left out: as in fio,
-    // its reads and its writes each go through the array from its start, how far they are apart is
-    // a random walk, and so is what they find of each other in caches.
-    let walks = study.load.rw == Rw::ReadWrite;
-    if steady && !walks && study.load.seed.is_multiple_of(doubled) {
+    // Counted for twice as long, from the same moment on.
+    if steady && study.load.seed.is_multiple_of(doubled) {
         let ramp = Ramp::For(measured.ramped.took);
         let load = Load { ramp, runtime: Some(measured.window * 2), ..study.load.clone() };
         let again = study.setup.measure(study.configs(), &load).unwrap();

@@ -82,6 +82,12 @@ pub struct CacheStatus {
 }
 
 impl CacheStatus {
+    /// Rows that are written in parts between two decisions whether a cache of this size grows.
+    #[must_use]
+    pub fn decided_after_rows(size_bytes: u64) -> u64 {
+        PERIOD_MIN.max(size_bytes / PAGE_BYTES as u64)
+    }
+
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             ceiling_bytes: self.ceiling_bytes + other.ceiling_bytes,

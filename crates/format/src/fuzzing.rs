@@ -3,6 +3,10 @@
 //! was accepted.
 
 use crate::dm::{self, ArrayWalk, Walk, cache, raid, snapshot, thin};
+use sha2::{Digest, Sha256};
+
+use crate::bytes::put;
+use crate::luks;
 use crate::lvm::area::Header;
 use crate::lvm::label::{Area, SCAN_BYTES};
 use crate::lvm::text::Section;
@@ -405,11 +409,47 @@ pub fn fuzz_overlay(data: &[u8]) {
     assert_eq!(header.check(&header), Ok(()));
 }
 
+/// Headers of LUKS: as they are; and as the JSON of a header of LUKS2 whose checksum is right.
+pub fn fuzz_luks(data: &[u8]) {
+    let parse = |device: &[u8]| {
+        let slice = |at: u64, len: usize| {
+            let start = usize::try_from(at).ok()?;
+            device.get(start..start.checked_add(len)?).map(<[u8]>::to_vec)
+        };
+        luks::read(&mut { slice })
+    };
+    for header in [parse(data), parse(&luks_header(data))].into_iter().flatten() {
+        for slot in &header.slots {
+            let needed = u64::from(slot.key_bytes) * u64::from(slot.stripes);
+            assert!(slot.area.end - slot.area.start >= needed, "a key fits its area");
+            assert!(slot.kdf.memory_bytes() < 1 << 39);
+        }
+        assert!(header.slots.len() <= luks::limits::SLOTS as usize);
+        assert!(header.segments.iter().all(|segment| segment.sector_bytes.is_power_of_two()));
+    }
+}
+
+/// A first header of LUKS2 of 16 KiB around this JSON.
+#[must_use]
+pub fn luks_header(json: &[u8]) -> Vec<u8> {
+    const BYTES: usize = 0x4000;
+    let mut header = vec![0; BYTES];
+    put(&mut header, 0, &luks::MAGIC);
+    put(&mut header, 6, &2_u16.to_be_bytes());
+    put(&mut header, 8, &(BYTES as u64).to_be_bytes());
+    put(&mut header, 72, b"sha256");
+    let len = json.len().min(BYTES - 4096);
+    put(&mut header, 4096, &json[..len]);
+    let sum = Sha256::digest(&header);
+    put(&mut header, 448, &sum);
+    header
+}
+
 /// Takes any bytes and returns, or the decoder has a bug.
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 16] = [
+pub const ALL: [(&str, FuzzTarget); 17] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),
@@ -426,4 +466,5 @@ pub const ALL: [(&str, FuzzTarget); 16] = [
     ("copy_map", fuzz_copy_map),
     ("overlay", fuzz_overlay),
     ("undo", fuzz_undo),
+    ("luks", fuzz_luks),
 ];

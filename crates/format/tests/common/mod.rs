@@ -16,6 +16,10 @@ use wattle_format::md::{
 use wattle_format::overlay;
 use wattle_format::undo;
 
+/// A header of LUKS1 and the JSON of one of LUKS2, by cryptsetup 2.6.1.
+pub const LUKS1: &[u8; 592] = include_bytes!("../data/luks1.bin");
+pub const LUKS2_JSON: &[u8] = include_bytes!("../data/luks2.json");
+
 /// Sectors of the example component.
 pub const SIZE_SECTORS: u64 = 16384;
 
@@ -128,6 +132,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let map = format!("# a map\n0x00000200 - 1\n{}", areas.collect::<String>()).into_bytes();
     seeds.push([&[200_u64.to_le_bytes(), 900_u64.to_le_bytes()].concat()[..], &map].concat());
     seeds.push(map);
+    seeds.push(LUKS1.to_vec());
+    seeds.push(LUKS2_JSON.to_vec());
     let mut mbr = disk::Disk::new(40, 512);
     mbr.mbr_entry(0, 0, 0xfd, 20, 10);
     mbr.mbr_entry(0, 1, 5, 1, 10);

@@ -1,0 +1,84 @@
+//! Headers of LUKS as cryptsetup makes them, and as damage leaves them.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{LUKS1, LUKS2_JSON};
+use wattle_format::fuzzing::luks_header;
+use wattle_format::luks::{HeaderSource, LuksError, LuksHeader, LuksKdf, SECOND_AT, read};
+
+fn parse(device: &[u8]) -> Result<LuksHeader, LuksError> {
+    read(&mut |at, len| device.get(at as usize..at as usize + len).map(<[u8]>::to_vec))
+}
+
+/// The same JSON with something else in it.
+fn changed(from: &str, to: &str) -> Result<LuksHeader, LuksError> {
+    let json = std::str::from_utf8(LUKS2_JSON).unwrap();
+    assert!(json.contains(from), "{json}");
+    parse(&luks_header(json.replacen(from, to, 1).as_bytes()))
+}
+
+#[test]
+fn a_first_version_is_read() {
+    let header = parse(LUKS1).unwrap();
+    let [slot] = &header.slots[..] else { panic!("{header:?}") };
+    assert_eq!((header.version, slot.id, slot.key_bytes, slot.stripes), (1, 0, 64, 4000));
+    assert_eq!((slot.area.start, slot.area.end - slot.area.start), (4096, 256_000));
+    assert!(matches!(&slot.kdf, LuksKdf::Pbkdf2 { hash, iterations: 1000, .. } if hash == "sha256"));
+    assert_eq!(header.segments[0].cipher, "aes-xts-plain64");
+    assert_eq!(header.segments[0].sector_bytes, 512);
+    assert_eq!(header.digests[0].value.len(), 20);
+}
+
+#[test]
+fn a_second_version_is_read() {
+    let header = parse(&luks_header(LUKS2_JSON)).unwrap();
+    assert_eq!((header.version, header.source), (2, HeaderSource::First));
+    let [slot] = &header.slots[..] else { panic!("{header:?}") };
+    assert_eq!(slot.area, 32_768..32_768 + 258_048);
+    assert_eq!((slot.kdf.name(), slot.kdf.memory_bytes()), ("argon2id", 4 << 20));
+    assert_eq!((header.segments[0].offset_bytes, header.segments[0].len_bytes), (16 << 20, None));
+    assert_eq!(header.segments[0].sector_bytes, 4096);
+}
+
+#[test]
+fn what_cannot_be_carried_out_is_damage() {
+    let damages = [
+        ("\"key_size\":64", "\"key_size\":65"),
+        ("\"stripes\":4000", "\"stripes\":0"),
+        ("\"stripes\":4000", "\"stripes\":4294967295"),
+        ("\"size\":\"258048\"", "\"size\":\"1000\""),
+        ("\"offset\":\"32768\"", "\"offset\":\"18446744073709551615\""),
+        ("\"time\":4", "\"time\":4294967295"),
+        ("\"memory\":4096", "\"memory\":1"),
+        ("\"cpus\":2", "\"cpus\":0"),
+        ("\"cpus\":2", "\"cpus\":4294967295"),
+        ("\"iterations\":1000", "\"iterations\":4294967295"),
+        ("\"sector_size\":4096", "\"sector_size\":8192"),
+        ("\"sector_size\":4096", "\"sector_size\":520"),
+        ("\"digest\":\"xg1u", "\"digest\":\"!!!!"),
+        ("\"keyslots\":{\"0\"", "\"keyslots\":{\"zero\""),
+        ("\"config\":", "\"other\":"),
+    ];
+    for (from, to) in damages {
+        assert!(matches!(changed(from, to), Err(LuksError::Damaged(_))), "{from} -> {to}");
+    }
+    assert_eq!(parse(&[0; 8192]), Err(LuksError::NotLuks));
+    let mut third = *LUKS1;
+    third[7] = 3;
+    assert_eq!(parse(&third), Err(LuksError::UnknownVersion(3)));
+    assert!(parse(&LUKS1[..500]).is_err());
+}
+
+/// A header that was copied to another place is none: it says where it lies.
+#[test]
+fn of_two_headers_the_newer_valid_one_counts() {
+    let first = luks_header(LUKS2_JSON);
+    let mut device = first.clone();
+    device.extend(first.clone());
+    device[0x4000..0x4006].copy_from_slice(b"SKUL\xba\xbe");
+    assert_eq!(parse(&device).unwrap().source, HeaderSource::First);
+    device[0] = 0;
+    assert_eq!(parse(&device), Err(LuksError::NotLuks), "the second says that it lies at 0");
+    assert_eq!(SECOND_AT[0], 0x4000);
+}

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use wattle_format::luks::LuksHeader;
 use wattle_rt::text_of_path;
 
 use crate::cli::KeyArgs;
-use crate::output::text::printable;
+use crate::output::{self, text::printable};
 
 /// The largest file that is taken for a key, bytes: cryptsetup's own limit.
 const KEY_BYTES_MAX: u64 = 8 << 20;
@@ -91,6 +92,9 @@ fn read(path: &Path) -> Result<SecretBytes, Problem> {
     let named = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
     let failed = |error: std::io::Error| unusable(path, error, "name a file that this user can read");
     let file = File::open(named).map_err(failed)?;
+    if file.metadata().is_ok_and(|facts| facts.is_file() && facts.mode() & 0o077 != 0) {
+        output::note(&printable(&format!("{}: other users may read it (chmod 600)", path.display())));
+    }
     let mut bytes = Vec::new();
     file.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     let secret = SecretBytes::take(bytes);

@@ -100,6 +100,10 @@ pub struct StackConfig {
     pub tls_any_client: bool,
     /// Listen beyond this machine also without TLS and authentication.
     pub insecure: bool,
+    /// Files with passphrases of encrypted devices, a line each.
+    pub passphrase_files: Vec<Placed<String>>,
+    /// Key files of encrypted devices.
+    pub key_files: Vec<Placed<String>>,
     /// Drives that become spares: paths or patterns.
     pub spares: Vec<Placed<String>>,
     /// What `wattle set` sets, as `KEY=VALUE`.

@@ -13,7 +13,7 @@ use wattle_server::settings;
 use super::{ConfigFault, MissingPolicy, Placed, ScrubPolicy, StackConfig, WaitPolicy, stack_name};
 
 /// The keys of a file, in the order of the page.
-const KEYS: &str = "arrays, members, volumes, exports, tls-certificates, tls-any-client, insecure, spares, read-only, metrics, state-dir, undo-dir, cores, [wait], [scrub], [set]";
+const KEYS: &str = "arrays, members, volumes, exports, tls-certificates, tls-any-client, insecure, passphrase-files, key-files, spares, read-only, metrics, state-dir, undo-dir, cores, [wait], [scrub], [set]";
 const WAIT_KEYS: &str = "timeout, missing";
 const SCRUB_KEYS: &str = "every, overdue";
 
@@ -99,6 +99,8 @@ impl<'t> Reader<'t> {
             tls_certificates: None,
             tls_any_client: false,
             insecure: false,
+            passphrase_files: Vec::new(),
+            key_files: Vec::new(),
             spares: Vec::new(),
             settings: Vec::new(),
             read_only: false,
@@ -120,6 +122,8 @@ impl<'t> Reader<'t> {
                 "tls-certificates" => stack.tls_certificates = self.directory(key, value),
                 "tls-any-client" => stack.tls_any_client = self.truth(key, line, value),
                 "insecure" => stack.insecure = self.truth(key, line, value),
+                "passphrase-files" => stack.passphrase_files = self.texts(key, value),
+                "key-files" => stack.key_files = self.texts(key, value),
                 "metrics" => stack.metrics = self.metrics(value),
                 "state-dir" => stack.state_dir = self.directory(key, value).map(|dir| dir.value),
                 "undo-dir" => stack.undo_dir = self.directory(key, value).map(|dir| dir.value),
@@ -396,6 +400,7 @@ mod tests {
             "arrays = ['data']\nmembers = ['/dev/sd[b-f]', 'nbd://far/leg']\nvolumes = 'vg0/home'\n\
              exports = ['nbd=tcp:127.0.0.1:10809', 'fuse=/srv/arrays']\nspares = ['/dev/sdg']\nread-only = false\n\
              tls-certificates = '/etc/wattle/tls'\ntls-any-client = true\ninsecure = true\n\
+             passphrase-files = '/etc/wattle/pass'\nkey-files = ['/a.key', '/b.rkey']\n\
              metrics = '127.0.0.1:9898'\nstate-dir = '/var/lib/x'\nundo-dir = '/var/lib/u'\ncores = 2\n\
              [wait]\ntimeout = '90s'\nmissing = 'refuse'\n[scrub]\nevery = '7d'\noverdue = '2w'\n\
              [set]\ngoal = '20ms'\nsync_speed_max = 50000\n",
@@ -410,6 +415,8 @@ mod tests {
             (config.tls_certificates, config.tls_any_client, config.insecure),
             (Some(tls), true, true)
         );
+        assert_eq!(config.passphrase_files[0].value, "/etc/wattle/pass");
+        assert_eq!(config.key_files[1], Placed { value: "/b.rkey".to_owned(), line: 11 });
         assert_eq!(config.wait.timeout, Duration::from_secs(90));
         assert_eq!(config.wait.missing, MissingPolicy::Refuse);
         assert_eq!(config.scrub.overdue, Some(Duration::from_secs(14 * 86_400)));

@@ -24,6 +24,7 @@ use wattle_server::socket::client::Servers;
 use super::serve::{self, Beside};
 use crate::cli::{Cli, CliCommand, ServeArgs, UpArgs};
 use crate::environment::runtime_dir;
+use crate::keys;
 use crate::notify::Notifier;
 use crate::output::{self, Screen};
 use late::LateMembers;
@@ -93,7 +94,8 @@ fn one(
     refuse_running(args, stack)?;
     // Everything that can be wrong with the command line that this becomes, before drives are
     // waited for.
-    serve_args(args, stack, &["-".to_owned()])?;
+    let checked = serve_args(args, stack, &["-".to_owned()])?;
+    let access = &access.clone().with_keys(keys::keyring(&checked.maps.keys, false, access)?);
     let notifier = Notifier::from_environment();
     let found = wait::members(access, stack, &notifier)?;
     let serve = serve_args(args, stack, &found.members)?;
@@ -128,6 +130,8 @@ fn serve_args(args: &UpArgs, stack: &StackConfig, members: &[String]) -> Result<
     words.extend(stack.tls_certificates.iter().map(|dir| format!("--tls-certificates={}", dir.value)));
     words.extend(stack.tls_any_client.then(|| "--tls-any-client".to_owned()));
     words.extend(stack.insecure.then(|| "--insecure".to_owned()));
+    words.extend(stack.passphrase_files.iter().map(|file| format!("--passphrase-file={}", file.value)));
+    words.extend(stack.key_files.iter().map(|file| format!("--key-file={}", file.value)));
     words.extend(stack.settings.iter().map(|setting| format!("--set={setting}")));
     words.extend(stack.read_only.then(|| "--read-only".to_owned()));
     words.extend((stack.wait.missing == MissingPolicy::Refuse).then(|| "--degraded=never".to_owned()));

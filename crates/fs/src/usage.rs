@@ -2,15 +2,15 @@
 //! elsewhere.
 //!
 //! ext and XFS keep a count of free blocks in the superblock and one in each group. While it is
-//! mounted Linux brings the superblock's up to date seldom or never: ext's every hour since Linux
-//! 6.5, XFS's (`lazy-count`) when the log is covered or it is unmounted. The groups' counts are part
-//! of every transaction and are written back within a minute or so. Therefore groups are read: one
-//! sector of each allocation group of XFS, 64 bytes of each block group of ext. btrfs writes its
-//! superblock with every transaction, by default every 30 seconds. What a file system holds back
-//! for structures of its own counts as free here, and not in df(1): of ext4 a fiftieth part, but 4096
-//! clusters at most, of XFS and btrfs some hundredth parts.
+//! mounted Linux brings the superblock's up to date seldom or never: ext's now and then in newer
+//! versions, XFS's (`lazy-count`) when the log is covered or it is unmounted. The groups' counts
+//! are part of every transaction and are written back within a minute or so. Therefore groups are
+//! read: one sector of each allocation group of XFS, 64 bytes of each block group of ext. btrfs
+//! writes its superblock with every transaction, by default every 30 seconds. What a file system
+//! holds back for structures of its own counts as free here, and not in df(1): of ext4 a fiftieth
+//! part, but 4096 clusters at most, of XFS and btrfs some hundredth parts.
 
-/// The most bytes of descriptors, or the most heads of groups, that are read. Beyond it the
+/// The most blocks of descriptors, or the most heads of groups, that are read. Beyond it the
 /// superblock's own count is taken: ext has so many from 128 TiB on.
 pub(crate) const READS_MAX: u64 = 1 << 14;
 

@@ -13,12 +13,15 @@ use super::documents::ConsoleDocuments;
 use super::view;
 use crate::scrub_files::{ScrubFiles, to_be_named};
 
+/// The array, and what lies there.
+type Named = (String, ScrubFiles);
+
 /// What was asked, and what answers.
 pub struct FileNaming {
     /// By array: the run whose files were looked for last.
     asked: BTreeMap<String, u64>,
     is_busy: bool,
-    found: (Sender<(String, ScrubFiles)>, Receiver<(String, ScrubFiles)>),
+    found: (Sender<Named>, Receiver<Named>),
 }
 
 impl Default for FileNaming {
@@ -86,9 +89,9 @@ mod tests {
 
     /// Counts what it is asked, and fails for arrays of one name.
     #[derive(Default)]
-    struct Named(Mutex<Vec<(String, u64)>>);
+    struct Names(Mutex<Vec<(String, u64)>>);
 
-    impl ConsoleDocuments for Named {
+    impl ConsoleDocuments for Names {
         fn status(&self) -> Value {
             Value::Null
         }
@@ -131,7 +134,7 @@ mod tests {
 
     #[test]
     fn each_run_is_asked_once_and_one_that_fails_holds_back_no_other() {
-        let named = Arc::new(Named::default());
+        let named = Arc::new(Names::default());
         let documents: Arc<dyn ConsoleDocuments> = named.clone();
         let mut naming = FileNaming::default();
         let mut all = BTreeMap::new();

@@ -135,7 +135,8 @@ impl Exposition {
             for piece in [&start, bound, "\"} "] {
                 samples.push_str(piece);
             }
-            let _ = writeln!(samples, "{below}");
+            push_number(samples, below);
+            samples.push('\n');
         }
         let _ = writeln!(samples, "{start}+Inf\"}} {count}");
         sample(samples, name, "_count", labels, count);
@@ -165,6 +166,21 @@ impl Exposition {
         }
         text
     }
+}
+
+/// As `write!` does it, without what that does for a width, a fill and a sign.
+fn push_number(text: &mut String, mut number: u64) {
+    let mut digits = [b'0'; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    text.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
 }
 
 fn sample(text: &mut String, name: &str, suffix: &str, labels: &Labels, value: impl Display) {
@@ -206,6 +222,15 @@ mod tests {
         assert_eq!(text(TextFormat::Prometheus), prometheus);
         let open = prometheus.replace("HELP b_total", "HELP b").replace("TYPE b_total", "TYPE b") + "# EOF\n";
         assert_eq!(text(TextFormat::OpenMetrics), open);
+    }
+
+    #[test]
+    fn numbers_are_written_as_everywhere() {
+        for number in [0, 1, 9, 10, 99, 100, 12_345_678_901, u64::MAX] {
+            let mut text = "x".to_owned();
+            push_number(&mut text, number);
+            assert_eq!(text, format!("x{number}"));
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@
 pub mod change;
 mod error;
 pub mod events;
+mod head;
 mod map;
 pub mod report;
 mod undo;
@@ -28,6 +29,7 @@ use wattle_control::{Check, Code, Forced, Problem};
 pub use change::{ChangeReport, Order};
 pub use error::ErrorReport;
 use events::EventsReport;
+use head::Head;
 pub use map::MapOrder;
 use report::ServerReport;
 pub use undo::SavingOrder;
@@ -225,38 +227,31 @@ pub enum Response {
 
 /// A message that can be read from a line.
 pub trait SocketMessage: Sized {
-    /// The message of a line whose version is known to be understood.
+    /// The field that says which message it is.
+    const TAG: &'static str;
+
+    /// The message of this kind in a line whose version is known to be understood.
     ///
     /// # Errors
     /// The line is none.
-    fn of_line(line: &[u8]) -> serde_json::Result<Self>;
+    fn of_line(line: &[u8], kind: &str) -> serde_json::Result<Self>;
 }
 
 impl SocketMessage for ServerRequest {
-    fn of_line(line: &[u8]) -> serde_json::Result<Self> {
+    const TAG: &'static str = "command";
+
+    fn of_line(line: &[u8], _: &str) -> serde_json::Result<Self> {
         serde_json::from_slice::<Envelope<Self>>(line).map(|envelope| envelope.message)
     }
 }
 
-/// The kind is looked for first, and then the line is read as what it is. To read it as an enum
-/// with a tag, serde would first keep every field as a value of any type, twice: once for the
-/// envelope, once for the tag. A status has megabytes where a server has a thousand arrays.
+/// The line is read as what its kind says. To read it as an enum with a tag, serde would first keep
+/// every field as a value of any type, twice: once for the envelope, once for the tag. A status has
+/// megabytes where a server has a thousand arrays.
 impl SocketMessage for Response {
-    fn of_line(line: &[u8]) -> serde_json::Result<Self> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        enum Kind {
-            Status,
-            Why,
-            Events,
-            Changed,
-            Done,
-            Error,
-        }
-        #[derive(Deserialize)]
-        struct Tag {
-            result: Kind,
-        }
+    const TAG: &'static str = "result";
+
+    fn of_line(line: &[u8], kind: &str) -> serde_json::Result<Self> {
         #[derive(Deserialize)]
         struct Changed {
             change: ChangeReport,
@@ -267,19 +262,20 @@ impl SocketMessage for Response {
             #[serde(default)]
             undo_log: Option<PathBuf>,
         }
-        Ok(match serde_json::from_slice::<Tag>(line)?.result {
-            Kind::Status => Self::Status(serde_json::from_slice(line)?),
-            Kind::Why => Self::Why(serde_json::from_slice(line)?),
-            Kind::Events => Self::Events(serde_json::from_slice(line)?),
-            Kind::Changed => {
+        Ok(match kind {
+            "status" => Self::Status(serde_json::from_slice(line)?),
+            "why" => Self::Why(serde_json::from_slice(line)?),
+            "events" => Self::Events(serde_json::from_slice(line)?),
+            "changed" => {
                 let Changed { change } = serde_json::from_slice(line)?;
                 Self::Changed { change }
             }
-            Kind::Done => {
+            "done" => {
                 let Done { message, undo_log } = serde_json::from_slice(line)?;
                 Self::Done { message, undo_log }
             }
-            Kind::Error => Self::Error(serde_json::from_slice(line)?),
+            "error" => Self::Error(serde_json::from_slice(line)?),
+            other => return Err(serde::de::Error::custom(format!("unknown result `{other}`"))),
         })
     }
 }
@@ -313,10 +309,6 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
 /// # Errors
 /// The line is no message of this version.
 pub fn decode<T: SocketMessage>(line: &[u8]) -> Result<T, Problem> {
-    #[derive(Deserialize)]
-    struct Version {
-        schema_version: u32,
-    }
     let malformed = |error: serde_json::Error| {
         Problem::new(
             Code::ServerFailed,
@@ -325,7 +317,7 @@ pub fn decode<T: SocketMessage>(line: &[u8]) -> Result<T, Problem> {
             "use the same version of wattle for both",
         )
     };
-    let Version { schema_version } = serde_json::from_slice(line).map_err(malformed)?;
+    let Head { schema_version, kind } = Head::of_line(line, T::TAG).map_err(malformed)?;
     if schema_version > SCHEMA_VERSION {
         return Err(Problem::new(
             Code::ServerFailed,
@@ -334,7 +326,7 @@ pub fn decode<T: SocketMessage>(line: &[u8]) -> Result<T, Problem> {
             "use the same version of wattle for both",
         ));
     }
-    T::of_line(line).map_err(malformed)
+    T::of_line(line, &kind).map_err(malformed)
 }
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ use crate::volumes;
 pub struct Sources {
     access: MemberAccess,
     drives: Option<Arc<DriveWatch>>,
-    /// By server and volume: how full its file system was, and what had been written by then.
-    known: Mutex<BTreeMap<(String, String), (Written, Option<Fullness>)>>,
+    /// By server and volume.
+    known: Mutex<BTreeMap<(String, String), Known>>,
 }
 
 impl Sources {
@@ -55,7 +55,7 @@ impl Sources {
         }
         let full = match counted(&self.access, name, exports) {
             Ok(full) => full,
-            // A count may be half written while it is read: what was known holds until the next look.
+            // A count may be half written while it is read: what was known holds until then.
             Err(Uncounted) => return before.and_then(|(_, full)| full),
         };
         let known = (written.clone(), full.clone());
@@ -66,6 +66,9 @@ impl Sources {
 
 /// What counts could not be read, or was damaged.
 struct Uncounted;
+
+/// How full a file system was, and what had been written by then.
+type Known = (Written, Option<Fullness>);
 
 /// What clients have written to a server's arrays since it started: which start, and bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,8 +137,8 @@ fn mount(line: &str) -> Option<(&str, String)> {
     Some((device, unescaped))
 }
 
-/// How full the file system of a line of `mountinfo` is, if it lies on a volume of the server by way
-/// of a loop device.
+/// How full the file system of a line of `mountinfo` is, if it lies on a volume of the server by
+/// way of a loop device.
 fn mounted_here<'a>(server: &'a ServerReport, line: &str) -> Option<(&'a str, Fullness)> {
     let (device, place) = mount(line)?;
     let backing = fs::read_to_string(format!("/sys/dev/block/{device}/loop/backing_file")).ok()?;

@@ -1,6 +1,8 @@
 //! Volumes for commands: the one that is meant, opened with everything below it, and found again
 //! when it is opened to be written.
 
+use std::path::Path;
+
 use wattle_control::MemberId;
 use wattle_control::members::MemberAccess;
 use wattle_control::stack::{self, MemberIdentity};
@@ -48,6 +50,14 @@ pub fn read<T>(
         let _ = stack.close(&core).await;
         done
     })
+}
+
+/// A way to what a server offers that another process of this machine can open as a member: NBD
+/// without TLS, or a file of FUSE. None if there is only another one.
+pub fn way_in(exports: &[String]) -> Option<String> {
+    let nbd = |way: &&String| way.starts_with("nbd+unix:") || way.starts_with("nbd://");
+    let file = |way: &&String| Path::new(way).is_file();
+    exports.iter().find(nbd).or_else(|| exports.iter().find(file)).cloned()
 }
 
 /// Everything that lies on the members of a scan.

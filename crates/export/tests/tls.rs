@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use wattle_export::nbd::protocol::{self as proto, options, replies};
 use wattle_export::nbd::remote::{Patience, RemoteError, connect};
 use wattle_export::nbd::{ClientError, Limits, TlsNote, Uri};
-use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, RuntimeConfig};
+use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, RuntimeConfig, Stream};
 use wattle_tls::{ServerTls, TlsClients, TlsFault};
 
 const VOLUMES: &[(&str, u64, bool)] = &[("disk", 64 * MIB, false)];
@@ -232,6 +232,48 @@ fn clients_that_play_foul_get_nowhere_and_disturb_no_other() {
         assert!(silent.is_closed_within(3 * second).await && trickling.is_closed_within(3 * second).await);
         assert_eq!(read(&rig.core, &drive, 0, 4096).await, Ok(vec![7; 4096]), "the connection from before");
     });
+}
+
+/// Bytes that another puts into a connection in clear, behind what a client says in clear, are not
+/// answered as if the client had sent them through TLS.
+#[test]
+fn what_is_put_behind_starttls_on_the_way_is_not_taken_for_the_clients() {
+    with_server(Limits::default(), async |rig: Rig| {
+        let dir = whole();
+        for is_put_in in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let between = directory.path().join("between");
+            let listener = wattle_rt::Listener::unix(&between).unwrap();
+            let (core, server) = (rig.core.clone(), Client::dial(&rig.core, &rig.socket).stream);
+            rig.core.spawn(async move {
+                let client = core.accept(&listener).await.unwrap();
+                core.spawn(pass_on(core.clone(), server.clone(), client.clone(), None));
+                let behind = is_put_in.then(|| (proto::start_tls(), proto::go("disk")));
+                pass_on(core, client, server, behind).await;
+            });
+            let opened = open(&rig.core, uri(&between, &dir, "")).await;
+            assert_eq!(opened.is_err(), is_put_in, "{opened:?}");
+            assert!(is_served(&rig, &dir).await);
+        }
+    });
+}
+
+/// Passes on what comes, and once puts bytes behind those that are looked for.
+async fn pass_on(core: Core, from: Stream, to: Stream, mut behind: Option<(Vec<u8>, Vec<u8>)>) {
+    loop {
+        let (received, buf) = core.recv(&from, BufMut::alloc(64 << 10)).await;
+        let count = received.unwrap_or(0);
+        let mut bytes = buf[..count].to_vec();
+        if let Some((wanted, more)) = behind.take_if(|(wanted, _)| bytes.ends_with(wanted)) {
+            assert!(!wanted.is_empty());
+            bytes.extend(more);
+        }
+        if count == 0 || core.send(&to, vec![Buf::copy_of(&bytes)]).await.is_err() {
+            from.shutdown();
+            to.shutdown();
+            return;
+        }
+    }
 }
 
 /// Whether to go on with a test that needs `tool`.

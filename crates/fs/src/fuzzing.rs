@@ -11,6 +11,9 @@ const ENTRIES_MAX: usize = 200;
 /// files without an end.
 fn walk(data: Vec<u8>) {
     count(data.clone());
+    if let Ok(usage) = crate::usage(Box::new(data.clone())) {
+        assert!(usage.percent() <= 100, "{usage:?}");
+    }
     let Ok(fs) = crate::open(Box::new(data), None) else { return };
     let _ = format!("{:?}", fs.about());
     for note in &fs.about().notes {

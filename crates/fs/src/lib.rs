@@ -22,6 +22,7 @@ mod layout;
 mod owners;
 mod path;
 mod source;
+mod usage;
 mod xfs;
 
 use std::ops::Range;
@@ -34,6 +35,7 @@ pub use layout::FileSystemLayout;
 pub use owners::{FileAtPlace, FilesAtPlaces, files_at};
 pub use path::resolve;
 pub use source::{FileRun, ReadAt};
+pub use usage::FileSystemUsage;
 
 use source::ByteSource;
 
@@ -81,6 +83,21 @@ pub fn census(reader: Box<dyn ReadAt>, limits: CensusLimits) -> Result<FileSyste
     match (ext::is_here(&source)?, xfs::is_here(&source)?) {
         (true, _) => ext::census::take(source, limits),
         (_, true) => xfs::census::take(source, limits),
+        _ => Err(Error::Unrecognised),
+    }
+}
+
+/// How full the ext2, ext3, ext4, XFS or btrfs in `reader` is: a few reads, whatever is on it.
+///
+/// # Errors
+/// [`Error::Unrecognised`] if it is none of these; or what counts cannot be read, is damaged, or
+/// asks for what is not supported.
+pub fn usage(reader: Box<dyn ReadAt>) -> Result<FileSystemUsage, Error> {
+    let source = ByteSource::new(reader);
+    match (ext::is_here(&source)?, xfs::is_here(&source)?) {
+        (true, _) => ext::usage(&source),
+        (_, true) => xfs::usage(&source),
+        _ if btrfs::is_here(&source)? => btrfs::usage(&source),
         _ => Err(Error::Unrecognised),
     }
 }

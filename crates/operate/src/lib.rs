@@ -3,7 +3,8 @@
 //! [`http`] is the server and the client that everything else here uses. [`metrics`] renders what
 //! servers report for Prometheus. [`alerts`] decides what has to be told, keeps what was told, and
 //! delivers it. [`console`] is the page. [`smart`] asks drives about themselves, [`snmp`] answers
-//! an SNMP agent. [`config`] reads what a service shall run.
+//! an SNMP agent. [`config`] reads what a service shall run. [`scrub_files`] is how files
+//! are named that lie where a check found something.
 //!
 //! **Invariants.**
 //! 1. What is told of an array comes from its server's control socket: nothing here touches a
@@ -18,5 +19,6 @@ pub mod console;
 pub mod http;
 pub mod metrics;
 mod redundancy;
+pub mod scrub_files;
 pub mod smart;
 pub mod snmp;

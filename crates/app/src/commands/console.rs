@@ -11,13 +11,15 @@ use wattle_operate::alerts;
 use wattle_operate::console::view::{AlertsView, DriveView};
 use wattle_operate::console::{Console, ConsoleDocuments};
 use wattle_operate::http::{HttpAddress, HttpServer, HttpSettings, Token};
+use wattle_operate::scrub_files::ScrubFiles;
 use wattle_operate::smart::{DriveHealth, DriveWatch};
 use wattle_rt::BackendChoice;
+use wattle_server::protocol::report::{ArrayReport, ScrubReport};
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::Servers;
 use wattle_server::time::rfc3339;
 
-use super::{audit, exporter, status, why};
+use super::{audit, exporter, scrub, status, why};
 use crate::cli::{ConsoleArgs, Engine};
 use crate::environment::{alerts_file, runtime_dir, state_dir};
 use crate::{members, output};
@@ -45,6 +47,10 @@ impl ConsoleDocuments for Documents {
         // What is made up or lies across a network is no member that another process can look at.
         let local = members.filter_map(|member| member.member.clone()).filter(|name| name.starts_with('/'));
         audit::document(&self.access, &local.collect::<Vec<_>>())
+    }
+
+    fn files(&self, array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
+        scrub::files::of_run(&self.access, array, run)
     }
 
     fn drives(&self, members: &[String]) -> BTreeMap<String, DriveView> {
@@ -94,7 +100,7 @@ pub fn run(access: &MemberAccess, args: &ConsoleArgs) -> Result<(), Problem> {
     }
     let drives = exporter::drives(Path::new("smartctl"));
     let documents = Documents { access: access.clone(), dir: dir.clone(), drives };
-    let console = Console::start(dir, Box::new(documents), token.is_some())?;
+    let console = Console::start(dir, Arc::new(documents), token.is_some())?;
     let settings = HttpSettings {
         token,
         names: args.hosts.clone(),

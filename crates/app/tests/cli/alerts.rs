@@ -293,22 +293,15 @@ fn a_server_that_is_killed_is_told_and_one_that_is_stopped_is_not() {
     assert_eq!(told(&room), before, "it said good-bye");
 }
 
-#[test]
-fn a_mismatch_names_the_files_that_lie_there() {
-    if !require("mkfs.ext4") {
-        return;
-    }
-    let room = Room::new();
-    configure(&room, &webhook(&Sink::web(Behaviour::Takes)));
-    let sink = Sink::web(Behaviour::Takes);
-    configure(&room, &webhook(&sink));
+/// A mirror with a file system on it, of whose file `/home/struck` one member has other bytes.
+pub fn struck(room: &Room) -> Vec<String> {
     let members = room.array("1", 2);
     // A file system whose one large file holds a word that is found on the member.
     let (tree, image) = (room.path("tree"), room.path("image"));
     fs::create_dir_all(tree.join("home")).unwrap();
     fs::write(tree.join("home/struck"), b"WHERE-IT-LIES ".repeat(60_000)).unwrap();
     fs::write(tree.join("home/spared"), b"elsewhere ".repeat(60_000)).unwrap();
-    let serve = Serve::start(&room, &[], &members);
+    let serve = Serve::start(room, &[], &members);
     let size = serve.array()["size_bytes"].as_u64().unwrap();
     fs::File::create(&image).unwrap().set_len(size).unwrap();
     let made = Command::new("mkfs.ext4").args(["-q", "-d"]).arg(&tree).arg(&image).output().unwrap();
@@ -326,12 +319,71 @@ fn a_mismatch_names_the_files_that_lie_there() {
     let lies = member.windows(word.len()).position(|window| window == word).unwrap();
     let file = fs::File::options().write(true).open(&members[1]).unwrap();
     file.write_all_at(&[0x5a; 512], (lies + 100_000) as u64).unwrap();
+    members
+}
+
+#[test]
+fn a_mismatch_names_the_files_that_lie_there() {
+    if !require("mkfs.ext4") {
+        return;
+    }
+    let room = Room::new();
+    configure(&room, &webhook(&Sink::web(Behaviour::Takes)));
+    let sink = Sink::web(Behaviour::Takes);
+    configure(&room, &webhook(&sink));
+    let members = struck(&room);
     let serve = Serve::start(&room, &[], &members);
     let _watch = Watch::start(&room);
     serve.command(&["check", "data", "--wait"]);
     let told: Value = serde_json::from_str(&sink.wait_for("\"event\":\"MismatchFound\"").body).unwrap();
     assert_eq!(told["files"], serde_json::json!(["/home/struck"]), "{told:#}");
     assert!(told["why"].as_str().unwrap().contains("/home/struck"), "{told:#}");
+    serve.stop();
+}
+
+/// Of file systems that no mount of this machine shows, on an array and on a logical volume.
+#[test]
+fn a_volume_that_is_nearly_full_is_told() {
+    if !require("mkfs.ext4") {
+        return;
+    }
+    let room = Room::new();
+    let sink = Sink::web(Behaviour::Takes);
+    configure(&room, &webhook(&sink));
+    let (tree, image) = (room.path("tree"), room.path("image"));
+    fs::create_dir_all(&tree).unwrap();
+    fs::write(tree.join("large"), vec![7; 28 << 20]).unwrap();
+    let made = |size: u64| {
+        fs::File::create(&image).unwrap().set_len(size).unwrap();
+        let mut make = Command::new("mkfs.ext4");
+        let made =
+            make.args(["-q", "-m", "0", "-O", "^has_journal", "-d"]).arg(&tree).arg(&image).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+    };
+    let members = room.blank(2, 48 << 20);
+    let words = |words: &str| words.split(' ').map(str::to_owned).chain(members.clone()).collect::<Vec<_>>();
+    for command in [
+        "create data --level 1 --assume-clean",
+        "vg create tank -s 4M --no-undo",
+        "lv create tank/home -L 32M --no-undo",
+        "lv create tank/empty -L 8M --no-undo",
+    ] {
+        crate::harness::run(words(command)).ok();
+    }
+    let serve = Serve::start(&room, &["-V", "tank/home", "-V", "tank/empty"], &members);
+    let export = |name: &str| {
+        let status = serve.command(&["status", "--json"]).ok().json();
+        let volumes = status["volumes"].as_array().unwrap().clone();
+        let volume = volumes.into_iter().find(|volume| volume["name"] == name).unwrap();
+        volume["exports"][0].as_str().unwrap().to_owned()
+    };
+    made(32 << 20);
+    crate::harness::tool("nbdcopy", ["--flush", image.to_str().unwrap(), &export("tank/home")]);
+    let _watch = Watch::start(&room);
+    let told: Value = serde_json::from_str(&sink.wait_for("\"event\":\"VolumeFull\"").body).unwrap();
+    let what = told["what"].as_str().unwrap();
+    assert!(what.starts_with("tank/home: the file system on it is 9"), "{told:#}");
+    assert!(!alerts(&room, &["list", "--json"]).ok().text().contains("tank/empty"));
     serve.stop();
 }
 

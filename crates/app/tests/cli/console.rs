@@ -212,6 +212,49 @@ fn documents_are_those_of_the_command_line() {
     assert!(report.json()["findings"].is_array() && report.json()["unchecked"].is_array());
 }
 
+/// The same files in the document, on the page and from the command.
+#[test]
+fn the_last_check_names_the_files_that_lie_where_it_found_something() {
+    if !require("mkfs.ext4") {
+        return;
+    }
+    let room = Room::new();
+    let serve = Serve::start(&room, &[], &crate::alerts::struck(&room));
+    let console = Console::start(&serve.runtime_dir, &[]);
+    let array = || console.get("/api/v1/scrubs").json()["arrays"][0].clone();
+    assert_eq!((&array()["files"], &array()["naming"]), (&Value::Null, &json!(false)), "no check ran");
+    let said = serve.command(&["check", "data", "--wait"]);
+    assert_eq!(said.status, 1, "{}", said.stderr);
+    assert!(said.stderr.contains("data: /home/struck, bytes "), "{}", said.stderr);
+    let until = Instant::now() + Duration::from_secs(30);
+    let found = loop {
+        let array = array();
+        if !array["files"].is_null() {
+            break array;
+        }
+        assert!(Instant::now() < until, "{array:#}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    let files = found["files"]["files"].as_array().unwrap();
+    assert_eq!(found["files"]["run"], found["scrubs"][0]["run"], "{found:#}");
+    assert_eq!((files.len(), found["files"]["more"].as_u64()), (1, Some(0)), "{found:#}");
+    assert_eq!((&files[0]["path"], &files[0]["volume"]), (&json!("/home/struck"), &Value::Null));
+    let start = files[0]["bytes"]["start_byte"].as_u64().unwrap();
+    assert!(said.stderr.contains(&format!("bytes {start}..")), "{}", said.stderr);
+    let Some(mut browser) = Browser::start(&room) else { return };
+    browser.screen(390, 844, "light");
+    browser.open(&console.url("/"));
+    browser.wait("the file", "document.querySelector('#scrubs .files')?.innerText.includes('/home/struck')");
+    accessible(&mut browser, "files of a check");
+    // A check that finds nothing has none.
+    serve.command(&["repair", "data", "--source", "0", "--wait"]).ok();
+    serve.command(&["check", "data", "--wait"]).ok();
+    browser.wait("no file", "!document.querySelector('#scrubs .files')");
+    assert_eq!(array()["files"], Value::Null);
+    let (_, errors) = browser.heard();
+    assert!(errors.is_empty(), "{errors:#?}");
+}
+
 #[test]
 fn health_is_the_status_of_check() {
     let room = Room::new();

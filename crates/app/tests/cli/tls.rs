@@ -91,55 +91,153 @@ fn a_hundred_megabytes_there_and_back_with_libnbd_and_qemu() {
     assert!(said.contains("a client was refused in its TLS handshake: "), "{said}");
 }
 
-/// nbdkit with TLS at a port of its own, killed when the test is done with it.
+/// A client whose certificate was good once: it is told apart from a stranger, and no other client
+/// notices.
+#[test]
+fn a_client_whose_certificate_has_expired_is_refused_and_others_go_on() {
+    if !require("nbdinfo") {
+        return;
+    }
+    let room = Room::new();
+    let dir = whole(&room);
+    let late = certificates(&room, "late", "ca.pem", None, Some("late-client"));
+    // The server trusts both authorities.
+    let authority = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/certificates/late-ca.pem");
+    let both = [fs::read(room.path("tls/ca-cert.pem")).unwrap(), fs::read(authority).unwrap()].concat();
+    fs::write(room.path("tls/ca-cert.pem"), both).unwrap();
+    let args = ["--level", "linear", "--export", "nbd=tcp:127.0.0.1:0", "--tls-certificates", &dir];
+    let mut serve = Serve::start(&room, &args, &["mem:20M"]);
+    let uri = |dir: &str| format!("{}?tls-certificates={dir}", serve.uri);
+    // One that was connected before.
+    let (near, file) = (Room::new(), room.blank(1, 20 << 20).remove(0));
+    let member = uri(&dir);
+    run(["create", "data", "--level", "1", "--assume-clean", &file, &member]).ok();
+    let mirror = Serve::start(&near, &[], &[file.as_str(), &member]);
+    let mut client = Client::connect(&mirror.uri).unwrap();
+    client.write(0, &noise(MIB)).unwrap();
+    let (ok, said) = ends("nbdinfo", &[&uri(&late)]);
+    assert!(!ok, "{said}");
+    client.write(MIB as u64, &noise(MIB)).unwrap();
+    client.flush().unwrap();
+    assert_eq!(mirror.array()["health"], "good");
+    tool("nbdinfo", [&uri(&dir)]);
+    // This side looks at its own files first.
+    run(["examine", &uri(&late)]).failed(1, "WTL-0222", &["client-cert.pem", "it expired at 2025-01-01"]);
+    drop(client);
+    mirror.stop();
+    serve.signal("TERM");
+    assert_eq!(serve.wait(), 0);
+    let said = serve.rest();
+    let why = "a client was refused in its TLS handshake: the peer's certificate has expired";
+    assert!(said.contains(why), "{said}");
+}
+
+/// QEMU's own server, whose TLS is GnuTLS as nbdkit's, but not its protocol.
+#[test]
+fn a_member_of_qemus_server_is_behind_tls() {
+    if !require("qemu-nbd") {
+        return;
+    }
+    let room = Room::new();
+    let dir = whole(&room);
+    let files = room.array("1", 2);
+    let (args, port) = qemu(&dir, &files[1]);
+    let mut server = Started::new("qemu-nbd", &args, port);
+    let member = format!("nbds://127.0.0.1:{port}/?tls-certificates={dir}");
+    let serve = Serve::start(&room, &[], &[files[0].as_str(), &member]);
+    serve.wait_until_good();
+    serve.command(&["set", "data", "remote_timeout=1s"]).ok();
+    let mut client = Client::connect(&serve.uri).unwrap();
+    client.write(0, &noise(3 * MIB)).unwrap();
+    client.flush().unwrap();
+    // Killed, it is away, and comes back by itself.
+    server.kill();
+    client.write(MIB as u64, &noise(3 * MIB)).unwrap();
+    serve.wait_until("away", |array| array["members"][1]["remote"]["state"] == "away");
+    server = Started::new("qemu-nbd", &args, port);
+    serve.wait_until("good again", |array| array["health"] == "good" && array["sync"].is_null());
+    drop(client);
+    // Without a certificate, and in clear, it lets in no one.
+    let bare = certificates(&room, "bare", "ca.pem", None, None);
+    let uri = format!("nbds://127.0.0.1:{port}/?tls-certificates={bare}");
+    run(["examine", &uri]).failed(1, "WTL-0027", &["certificate"]);
+    run(["examine", &format!("nbd://127.0.0.1:{port}/")]).failed(1, "WTL-0027", &["requires TLS"]);
+    serve.stop();
+    drop(server);
+    let alone = |file: &str| run(["cat", file]).ok().stdout;
+    assert!(alone(&files[0]) == alone(&files[1]), "the copies differ");
+}
+
+/// The arguments of a qemu-nbd that asks clients for certificates, and its port.
+fn qemu(dir: &str, file: &str) -> (Vec<String>, u16) {
+    let port = free_port();
+    let credentials = format!("tls-creds-x509,id=t,endpoint=server,dir={dir},verify-peer=yes");
+    let listens = ["--bind=127.0.0.1".to_owned(), format!("--port={port}")];
+    let own = ["--persistent", "--shared=8", "--format=raw", "--tls-creds=t", "--object"].map(str::to_owned);
+    let args = own.into_iter().chain([credentials]).chain(listens).chain([file.to_owned()]);
+    (args.collect(), port)
+}
+
+fn free_port() -> u16 {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap().port()
+}
+
+/// A server that answers at a port, killed when the test is done with it.
+struct Started(Child);
+
+impl Started {
+    fn new(program: &str, args: &[String], port: u16) -> Self {
+        let child = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+        let started = Self(child.unwrap());
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < deadline, "{program} does not start: {args:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        started
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// nbdkit with TLS at a port of its own.
 struct Kit {
-    child: Child,
+    server: Started,
     port: u16,
     line: Vec<String>,
 }
 
 impl Kit {
     fn start(dir: &str, args: &[&str]) -> Self {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
+        let port = free_port();
         let own = ["--foreground", "--ipaddr=127.0.0.1", "--tls=require", "--tls-verify-peer"];
         let mut line: Vec<String> = own.map(str::to_owned).into();
         line.extend([format!("--port={port}"), format!("--tls-certificates={dir}")]);
         line.extend(args.iter().map(|arg| (*arg).to_owned()));
-        let child = Self::spawn(&line, port);
-        Self { child, port, line }
-    }
-
-    fn spawn(line: &[String], port: u16) -> Child {
-        let mut kit = Command::new("nbdkit");
-        let child = kit.args(line).stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < deadline, "nbdkit does not start: {line:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        child
+        Self { server: Started::new("nbdkit", &line, port), port, line }
     }
 
     fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.server.kill();
     }
 
     fn start_again(&mut self) {
-        self.child = Self::spawn(&self.line, self.port);
+        self.server = Started::new("nbdkit", &self.line, self.port);
     }
 
     fn uri(&self, dir: &str) -> String {
         format!("nbds://127.0.0.1:{}/?tls-certificates={dir}", self.port)
-    }
-}
-
-impl Drop for Kit {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

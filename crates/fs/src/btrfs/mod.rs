@@ -20,6 +20,7 @@ use std::ops::Range;
 use crate::bytes::{le16, le32, le64};
 use crate::error::{Error, Note};
 use crate::source::{ByteSource, SIZE_MAX};
+use crate::usage::FileSystemUsage;
 use crate::{
     About, DirEntry, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem, FileTime, FsNode,
     link_target,
@@ -62,6 +63,14 @@ const STUB_INODE: u64 = 2;
 /// The place cannot be read.
 pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
     superblock::is_here(source)
+}
+
+/// How full it is, by its superblock.
+///
+/// # Errors
+/// No superblock can be read, or it asks for what is not supported.
+pub fn usage(source: &ByteSource) -> Result<FileSystemUsage, Error> {
+    Superblock::read(source).map(|superblock| superblock.usage())
 }
 
 /// A btrfs file system.

@@ -6,6 +6,7 @@ use crate::btrfs::tree::TreeRoot;
 use crate::bytes::{label, le16, le32, le64, u8_at, uuid_at};
 use crate::error::Error;
 use crate::source::ByteSource;
+use crate::usage::FileSystemUsage;
 
 const OFFSETS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
 const BYTES: usize = 4096;
@@ -41,6 +42,7 @@ pub struct Superblock {
     pub has_log: bool,
     generation: u64,
     size_bytes: u64,
+    used_bytes: u64,
     label: Vec<u8>,
     uuid: [u8; 16],
 }
@@ -81,6 +83,12 @@ impl Superblock {
             }
         }
         newest.ok_or(wrong)
+    }
+
+    /// How full it is: what is in use is counted once, however many copies of it there are.
+    pub fn usage(&self) -> FileSystemUsage {
+        let used_bytes = self.used_bytes.min(self.size_bytes);
+        FileSystemUsage { kind: "btrfs", used_bytes, free_bytes: self.size_bytes - used_bytes }
     }
 
     fn decode(b: &[u8], offset: u64) -> Result<Self, Error> {
@@ -128,6 +136,7 @@ impl Superblock {
             has_log: le64(b, 96)? != 0,
             generation,
             size_bytes: le64(b, 112)?,
+            used_bytes: le64(b, 120)?,
             label: label(b.get(299..555)?),
             uuid: uuid_at(b, 32)?,
         }))

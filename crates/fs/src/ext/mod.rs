@@ -20,6 +20,7 @@ mod inline;
 mod inode;
 mod journal;
 mod superblock;
+mod usage;
 
 use std::ops::Range;
 
@@ -34,6 +35,7 @@ use fast::FastCommits;
 use inode::{Inode, InodeFlags};
 use journal::JournalBlocks;
 use superblock::{ExtFeatures, Superblock};
+pub use usage::usage;
 
 /// The inode of the root directory.
 const ROOT_INODE: u64 = 2;

@@ -7,8 +7,8 @@ use crate::layout::FileSystemLayout;
 use crate::source::{ByteSource, SIZE_MAX};
 use crate::{About, ext::Ext};
 
-const OFFSET: u64 = 1024;
-const BYTES: usize = 1024;
+pub const OFFSET: u64 = 1024;
+pub const BYTES: usize = 1024;
 const MAGIC: u16 = 0xef53;
 const CHECKSUM_AT: usize = 0x3fc;
 
@@ -74,7 +74,7 @@ impl ExtFeatures {
     }
 
     /// The name people know such a file system by.
-    fn kind(self) -> &'static str {
+    pub fn kind(self) -> &'static str {
         const OF_EXT4: u32 = ExtFeatures::EXTENTS | ExtFeatures::BITS_64;
         const OF_EXT4_RO: u32 =
             ExtFeatures::GROUP_CHECKSUMS | ExtFeatures::EXTRA_ISIZE | ExtFeatures::METADATA_CHECKSUMS;
@@ -267,8 +267,23 @@ impl Superblock {
         Ok(block * self.block_bytes as u64)
     }
 
+    /// Counts have a higher half.
+    pub fn is_wide(&self) -> bool {
+        self.features.incompat.contains(ExtFeatures::BITS_64)
+    }
+
+    /// Descriptors of groups have a higher half of each count.
+    pub fn has_wide_descriptors(&self) -> bool {
+        self.descriptor_bytes >= 64
+    }
+
+    /// Blocks that the descriptors of all groups take.
+    pub fn descriptor_blocks(&self) -> u64 {
+        self.groups.div_ceil((self.block_bytes / self.descriptor_bytes).max(1) as u64)
+    }
+
     /// The block with the descriptor of a group, and where in it.
-    fn descriptor_of(&self, group: u64) -> (u64, usize) {
+    pub fn descriptor_of(&self, group: u64) -> (u64, usize) {
         let per_block = (self.block_bytes / self.descriptor_bytes) as u64;
         let (table_block, at) = (group / per_block, (group % per_block) as usize * self.descriptor_bytes);
         // The first superblock starts 1024 bytes in, whatever the block size.

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use crate::bytes::{be16, be32, be64};
 use crate::error::Error;
+use crate::source::ByteSource;
+use crate::xfs::superblock::Superblock;
 use crate::xfs::{Xfs, checksum_is_right};
 
 const FREE_MAGIC: u32 = 0x5841_4746;
@@ -88,8 +90,8 @@ pub struct InodeRecord {
 impl GroupHeads {
     /// Reads and checks them.
     pub fn read(xfs: &Xfs, number: u64) -> Result<Self, Error> {
-        let free = head(xfs, number, 1, (FREE_MAGIC, FREE_CHECKSUM_AT))?;
-        let inodes = head(xfs, number, 2, (INODE_MAGIC, INODE_CHECKSUM_AT))?;
+        let free = head(&xfs.source, &xfs.superblock, number, 1, (FREE_MAGIC, FREE_CHECKSUM_AT))?;
+        let inodes = head(&xfs.source, &xfs.superblock, number, 2, (INODE_MAGIC, INODE_CHECKSUM_AT))?;
         Self::decode(number, &free, &inodes).ok_or_else(|| damaged(number, "its head is too short"))
     }
 
@@ -142,15 +144,32 @@ fn damaged(group: u64, what: &'static str) -> Error {
 }
 
 /// A head: the sector of that number in the group.
-fn head(xfs: &Xfs, group: u64, sector: u64, (magic, checksum_at): (u32, usize)) -> Result<Vec<u8>, Error> {
-    let sector_bytes = xfs.superblock.sector_bytes;
-    let start = xfs.superblock.group_offset(group)?;
+/// Free blocks of a group: in its tree of free space, and kept for that tree to grow.
+///
+/// # Errors
+/// Its head cannot be read, or is damaged.
+pub fn free_blocks(source: &ByteSource, superblock: &Superblock, group: u64) -> Result<u64, Error> {
+    let bytes = head(source, superblock, group, 1, (FREE_MAGIC, FREE_CHECKSUM_AT))?;
+    let counts = be32(&bytes, 52).zip(be32(&bytes, 48));
+    let (free, kept) = counts.ok_or_else(|| damaged(group, "its head is too short"))?;
+    Ok(u64::from(free) + u64::from(kept))
+}
+
+fn head(
+    source: &ByteSource,
+    superblock: &Superblock,
+    group: u64,
+    sector: u64,
+    (magic, checksum_at): (u32, usize),
+) -> Result<Vec<u8>, Error> {
+    let sector_bytes = superblock.sector_bytes;
+    let start = superblock.group_offset(group)?;
     let len = sector_bytes.max(HEAD_FIELDS_BYTES);
-    let bytes = xfs.source.bytes(start + sector * sector_bytes as u64, len)?;
+    let bytes = source.bytes(start + sector * sector_bytes as u64, len)?;
     if be32(&bytes, 0) != Some(magic) || be32(&bytes, 8).map(u64::from) != Some(group) {
         return Err(damaged(group, "one of its heads is none"));
     }
-    if xfs.superblock.version5 && !checksum_is_right(&bytes, checksum_at) {
+    if superblock.version5 && !checksum_is_right(&bytes, checksum_at) {
         return Err(damaged(group, "the checksum of one of its heads is wrong"));
     }
     Ok(bytes)

@@ -15,6 +15,7 @@ mod groups;
 mod inode;
 mod log;
 mod superblock;
+mod usage;
 
 use std::ops::Range;
 
@@ -26,6 +27,7 @@ use crate::{About, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSys
 
 use inode::{Format, Inode};
 use superblock::Superblock;
+pub use usage::usage;
 
 /// A link is at most that long.
 const LINK_BYTES_MAX: usize = 1024;

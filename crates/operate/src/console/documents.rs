@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use wattle_control::Problem;
+use wattle_server::protocol::report::{ArrayReport, ScrubReport};
 
 use super::view::{AlertsView, DriveView};
+use crate::scrub_files::ScrubFiles;
 
 /// The documents of the command line, and what is known beside servers. All of it may wait.
 pub trait ConsoleDocuments: Send + Sync + 'static {
@@ -23,6 +25,11 @@ pub trait ConsoleDocuments: Send + Sync + 'static {
     /// # Errors
     /// It cannot look.
     fn audit(&self) -> Result<Value, Problem>;
+
+    /// The files that lie where a check or repair found something. May take minutes.
+    fn files(&self, _array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
+        ScrubFiles { run: run.run, ..ScrubFiles::default() }
+    }
 
     /// What the drives of these members say of themselves, as far as they can be asked.
     fn drives(&self, _members: &[String]) -> BTreeMap<String, DriveView> {

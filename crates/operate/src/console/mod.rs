@@ -14,6 +14,7 @@
 mod assets;
 mod diff;
 mod documents;
+mod files;
 mod history;
 mod locate;
 mod orders;
@@ -55,7 +56,7 @@ impl Console {
     /// The system gives no thread.
     pub fn start(
         dir: RuntimeDir,
-        documents: Box<dyn ConsoleDocuments>,
+        documents: Arc<dyn ConsoleDocuments>,
         takes_orders: bool,
     ) -> Result<Self, Problem> {
         let known = Arc::new(Looker::new(dir, documents, takes_orders));

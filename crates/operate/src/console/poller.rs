@@ -17,11 +17,13 @@ use wattle_server::time::rfc3339;
 
 use super::diff;
 use super::documents::ConsoleDocuments;
+use super::files::FileNaming;
 use super::history::{HistoryPoint, RateHistory};
 use super::rates::ArrayRates;
 use super::verdict::MachineStanding;
 use super::view::{self, KnownBeside, MachineView, SinceView};
 use crate::http::{Feed, FeedSender, feed};
+use crate::scrub_files::ScrubFiles;
 
 /// Between two looks while the page is open somewhere.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
@@ -44,7 +46,7 @@ const PIECES_MAX: usize = 32;
 /// What is known, for the page and for those that ask.
 pub struct Looker {
     pub(super) dir: RuntimeDir,
-    pub(super) documents: Box<dyn ConsoleDocuments>,
+    pub(super) documents: Arc<dyn ConsoleDocuments>,
     takes_orders: bool,
     state: Mutex<State>,
     /// What was found for a request that the last look was too old for. One asks at a time.
@@ -64,6 +66,8 @@ struct State {
     viewers: Vec<FeedSender>,
     told: Option<Instant>,
     hurry: bool,
+    /// Files where checks found something are asked for.
+    wants_files: bool,
     ends: bool,
 }
 
@@ -73,6 +77,7 @@ pub struct Memory {
     servers: BTreeMap<PathBuf, Followed>,
     why: BTreeMap<String, (String, Instant)>,
     beside: Option<Instant>,
+    naming: FileNaming,
 }
 
 /// What was heard from one server.
@@ -97,7 +102,7 @@ impl std::fmt::Debug for Looker {
 
 impl Looker {
     /// Nothing yet.
-    pub fn new(dir: RuntimeDir, documents: Box<dyn ConsoleDocuments>, takes_orders: bool) -> Self {
+    pub fn new(dir: RuntimeDir, documents: Arc<dyn ConsoleDocuments>, takes_orders: bool) -> Self {
         let (state, asked) = (Mutex::default(), Mutex::default());
         Self { dir, documents, takes_orders, state, asked, wake: Condvar::new() }
     }
@@ -170,6 +175,20 @@ impl Looker {
         self.state().history.clone()
     }
 
+    /// The files where the last checks found something are looked for, if they are not known.
+    pub fn want_files(&self) {
+        let mut state = self.state();
+        if state.view.as_ref().is_some_and(|view| view.arrays.iter().any(|array| array.naming)) {
+            (state.wants_files, state.hurry) = (true, true);
+            self.wake.notify_all();
+        }
+    }
+
+    /// The files where the last check of an array found something, if they are known.
+    pub fn scrub_files(&self, key: &str, array: &ArrayReport) -> Option<ScrubFiles> {
+        self.state().beside.scrub_files(key, array).cloned()
+    }
+
     /// The last look, if it is not older than that.
     pub fn looked(&self, age_max: Duration) -> Option<Arc<Servers>> {
         let looked = self.state().looked.clone();
@@ -208,6 +227,11 @@ impl Looker {
             (state.beside.drives, state.beside.alerts) = (drives, alerts);
         }
         state.beside.decisions.extend(decisions);
+        let wants_files = std::mem::take(&mut state.wants_files) || !state.viewers.is_empty();
+        state.beside.files.extend(memory.naming.found());
+        if wants_files {
+            memory.naming.ask(&servers, &self.documents);
+        }
         let mut view = view::machine(&servers, before, &state.beside, self.takes_orders);
         state.remember(&view, &changed, at_ms);
         for array in &mut view.arrays {
@@ -244,6 +268,7 @@ impl State {
             }
         }
         self.beside.decisions.retain(|key, _| view.arrays.iter().any(|array| array.key == *key));
+        self.beside.files.retain(|key, _| view.arrays.iter().any(|array| array.key == *key));
     }
 
     /// Adds to the history, and tells what was added.

@@ -16,7 +16,9 @@ use super::assets::{self, ConsoleAsset};
 use super::orders;
 use super::poller::Looker;
 use super::verdict::{self, JudgedArray};
+use super::view;
 use crate::http::{HttpFuture, HttpReply, HttpRequest, HttpSite};
+use crate::scrub_files::{ScrubFiles, to_be_named};
 
 /// What the page may do in a browser.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
@@ -64,6 +66,8 @@ struct ScrubsOf<'a> {
     uuid: Option<&'a str>,
     server: &'a str,
     scrubs: &'a [ScrubReport],
+    files: Option<ScrubFiles>,
+    naming: bool,
 }
 
 impl ConsoleSite {
@@ -84,7 +88,7 @@ impl ConsoleSite {
             ("/api/v1/why", true) => {
                 blocking(move || or_problem(self.known.documents.why(request.query("array")))).await
             }
-            ("/api/v1/scrubs", true) => blocking(move || scrubs(&self.known.ask())).await,
+            ("/api/v1/scrubs", true) => blocking(move || self.scrubs(&self.known.ask())).await,
             ("/api/v1/history", true) => self.history(),
             ("/api/v1/audit", true) => self.audit(&request),
             ("/api/v1/orders", false) if request.method == Method::POST => self.order(request).await,
@@ -138,6 +142,24 @@ impl ConsoleSite {
             "headline": said.headline,
         });
         HttpReply::json(status, &body)
+    }
+
+    fn scrubs(&self, servers: &Servers) -> HttpReply {
+        self.known.want_files();
+        let of = servers.reports().flat_map(|server| {
+            server.arrays.iter().map(|array| {
+                let files = self.known.scrub_files(&view::key(&server.server, array), array);
+                ScrubsOf {
+                    name: &array.name,
+                    uuid: array.uuid.as_deref(),
+                    server: &server.server,
+                    scrubs: &array.scrubs,
+                    naming: files.is_none() && to_be_named(array).is_some(),
+                    files,
+                }
+            })
+        });
+        HttpReply::json(200, &Scrubs { schema_version: SCHEMA_VERSION, arrays: of.collect() })
     }
 
     fn history(&self) -> HttpReply {
@@ -217,16 +239,4 @@ fn or_problem(result: Result<impl Serialize, Problem>) -> HttpReply {
 
 fn refused(status: u16, problem: &Problem) -> HttpReply {
     HttpReply::json(status, &ErrorReport::from(problem))
-}
-
-fn scrubs(servers: &Servers) -> HttpReply {
-    let of = servers.reports().flat_map(|server| {
-        server.arrays.iter().map(|array| ScrubsOf {
-            name: &array.name,
-            uuid: array.uuid.as_deref(),
-            server: &server.server,
-            scrubs: &array.scrubs,
-        })
-    });
-    HttpReply::json(200, &Scrubs { schema_version: SCHEMA_VERSION, arrays: of.collect() })
 }

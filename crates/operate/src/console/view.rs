@@ -14,6 +14,7 @@ use wattle_server::socket::client::Servers;
 
 use super::rates::MemberRates;
 use super::verdict::{self, ArrayVerdict, JudgedArray, MachineStanding, MachineVerdict};
+use crate::scrub_files::{ScrubFiles, to_be_named};
 
 /// Ranges of bad blocks that are shown of each member.
 const RANGES_MAX: usize = 8;
@@ -131,6 +132,11 @@ pub struct ArrayView {
     pub spares: Vec<SpareReport>,
     /// The last first.
     pub scrubs: Vec<ScrubReport>,
+    /// The files where the last one that was done found something; absent if it found nothing, or
+    /// while they are not known.
+    pub scrub_files: Option<ScrubFiles>,
+    /// They are being looked for.
+    pub naming: bool,
     /// The last first.
     pub events: Vec<EventReport>,
     /// Why it is as it is.
@@ -203,6 +209,17 @@ pub struct KnownBeside {
     pub drives: BTreeMap<String, DriveView>,
     /// Of alerts.
     pub alerts: AlertsView,
+    /// By array: of the last run whose files were looked for.
+    pub files: BTreeMap<String, ScrubFiles>,
+}
+
+impl KnownBeside {
+    /// The files of the last check or repair of an array, if they were looked for.
+    #[must_use]
+    pub fn scrub_files(&self, key: &str, array: &ArrayReport) -> Option<&ScrubFiles> {
+        let run = to_be_named(array)?.run;
+        self.files.get(key).filter(|found| found.run == run)
+    }
 }
 
 /// What tells an array from all others.
@@ -316,6 +333,8 @@ fn array_view(
         members,
         spares: array.spares.clone(),
         scrubs: array.scrubs.iter().take(SCRUBS_MAX).cloned().collect(),
+        naming: to_be_named(array).is_some() && beside.scrub_files(&key, array).is_none(),
+        scrub_files: beside.scrub_files(&key, array).cloned(),
         events: array.events.iter().take(EVENTS_MAX).cloned().collect(),
         decisions,
         tuning: array.tuning.iter().rev().take(EVENTS_MAX).rev().cloned().collect(),

@@ -1,5 +1,7 @@
 //! From reports to samples.
 
+use std::sync::LazyLock;
+
 use wattle_server::protocol::report::{
     ArrayReport, LATENCY_BOUNDS, LatencyReport, MemberReport, SeatState, ServerReport, SpareState,
 };
@@ -10,6 +12,10 @@ use super::names::{Given, md_device_name};
 use super::source::MachineReport;
 
 const SECTOR_BYTES: u64 = 512;
+
+/// The bounds of histograms, in seconds, as they are written.
+static BOUNDS_SECS: LazyLock<[String; LATENCY_BOUNDS.len()]> =
+    LazyLock::new(|| LATENCY_BOUNDS.map(|bound| bound.as_secs_f64().to_string()));
 
 const fn gauge(name: &'static str, help: &'static str) -> Family {
     Family { name, kind: Kind::Gauge, help }
@@ -312,8 +318,7 @@ fn of_latency(all: &mut Exposition, name: &'static str, labels: &Labels, latency
         // Most of what a machine could do it never did: that is no sample.
         return;
     }
-    let bounds = LATENCY_BOUNDS.iter().map(std::time::Duration::as_secs_f64);
-    let below = bounds.zip(latency.below);
+    let below = BOUNDS_SECS.iter().map(String::as_str).zip(latency.below);
     all.add_histogram(name, labels, below, latency.count, seconds(latency.sum_us));
 }
 

@@ -58,12 +58,14 @@ impl Labels {
 
     /// The same with one more.
     pub(super) fn with(&self, name: &str, value: impl Display) -> Self {
-        let mut text = self.0.clone();
+        let mut text = String::with_capacity(self.0.len() + name.len() + 32);
+        text.push_str(&self.0);
         if !text.is_empty() {
             text.push(',');
         }
+        text.push_str(name);
+        text.push_str("=\"");
         // Writing to a string cannot fail.
-        let _ = write!(text, "{name}=\"");
         let _ = write!(Escaped(&mut text), "{value}");
         text.push('"');
         Self(text)
@@ -74,6 +76,10 @@ struct Escaped<'a>(&'a mut String);
 
 impl Write for Escaped<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        if !text.bytes().any(|byte| matches!(byte, b'\\' | b'"' | b'\n')) {
+            self.0.push_str(text);
+            return Ok(());
+        }
         for c in text.chars() {
             match c {
                 '\\' => self.0.push_str("\\\\"),
@@ -108,12 +114,13 @@ impl Exposition {
         sample(&mut self.samples[ix], name, total, labels, value);
     }
 
-    /// A histogram: how many were below each bound, all of them, and their sum in seconds.
-    pub(super) fn add_histogram(
+    /// A histogram: how many were below each bound, all of them, and their sum in seconds. Bounds
+    /// are given as they are written: a machine of a thousand arrays has some hundred thousand.
+    pub(super) fn add_histogram<'a>(
         &mut self,
         name: &'static str,
         labels: &Labels,
-        below: impl Iterator<Item = (f64, u64)>,
+        below: impl Iterator<Item = (&'a str, u64)>,
         count: u64,
         sum_secs: f64,
     ) {
@@ -122,10 +129,16 @@ impl Exposition {
             return;
         };
         let samples = &mut self.samples[ix];
+        let comma = if labels.0.is_empty() { "" } else { "," };
+        let start = format!("{name}_bucket{{{}{comma}le=\"", labels.0);
         for (bound, below) in below {
-            sample(samples, name, "_bucket", &labels.with("le", bound), below);
+            for piece in [&start, bound, "\"} "] {
+                samples.push_str(piece);
+            }
+            push_number(samples, below);
+            samples.push('\n');
         }
-        sample(samples, name, "_bucket", &labels.with("le", "+Inf"), count);
+        let _ = writeln!(samples, "{start}+Inf\"}} {count}");
         sample(samples, name, "_count", labels, count);
         sample(samples, name, "_sum", labels, sum_secs);
     }
@@ -155,11 +168,30 @@ impl Exposition {
     }
 }
 
+/// As `write!` does it, without what that does for a width, a fill and a sign.
+fn push_number(text: &mut String, mut number: u64) {
+    let mut digits = [b'0'; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    text.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
+}
+
 fn sample(text: &mut String, name: &str, suffix: &str, labels: &Labels, value: impl Display) {
-    let _ = match labels.0.as_str() {
-        "" => writeln!(text, "{name}{suffix} {value}"),
-        labels => writeln!(text, "{name}{suffix}{{{labels}}} {value}"),
-    };
+    text.push_str(name);
+    text.push_str(suffix);
+    if !labels.0.is_empty() {
+        for piece in ["{", &labels.0, "}"] {
+            text.push_str(piece);
+        }
+    }
+    let _ = writeln!(text, " {value}");
 }
 
 #[cfg(test)]
@@ -178,7 +210,7 @@ mod tests {
         let labels = Labels::new().with("x", "a\"b\\c\nd");
         all.add("b", &Labels::new(), 7);
         all.add("a", &labels, 0.5);
-        all.add_histogram("c_seconds", &Labels::new(), [(0.001, 1), (1.0, 2)].into_iter(), 3, 9.5);
+        all.add_histogram("c_seconds", &Labels::new(), [("0.001", 1), ("1", 2)].into_iter(), 3, 9.5);
         all.finish()
     }
 
@@ -190,6 +222,15 @@ mod tests {
         assert_eq!(text(TextFormat::Prometheus), prometheus);
         let open = prometheus.replace("HELP b_total", "HELP b").replace("TYPE b_total", "TYPE b") + "# EOF\n";
         assert_eq!(text(TextFormat::OpenMetrics), open);
+    }
+
+    #[test]
+    fn numbers_are_written_as_everywhere() {
+        for number in [0, 1, 9, 10, 99, 100, 12_345_678_901, u64::MAX] {
+            let mut text = "x".to_owned();
+            push_number(&mut text, number);
+            assert_eq!(text, format!("x{number}"));
+        }
     }
 
     #[test]

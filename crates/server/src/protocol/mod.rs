@@ -15,6 +15,7 @@
 pub mod change;
 mod error;
 pub mod events;
+mod head;
 mod map;
 pub mod report;
 mod undo;
@@ -28,6 +29,7 @@ use wattle_control::{Check, Code, Forced, Problem};
 pub use change::{ChangeReport, Order};
 pub use error::ErrorReport;
 use events::EventsReport;
+use head::Head;
 pub use map::MapOrder;
 use report::ServerReport;
 pub use undo::SavingOrder;
@@ -197,7 +199,7 @@ pub enum RepairChoice {
 }
 
 /// What the server answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum Response {
     /// To [`ServerRequest::Status`].
@@ -221,6 +223,61 @@ pub enum Response {
     },
     /// It was not.
     Error(ErrorReport),
+}
+
+/// A message that can be read from a line.
+pub trait SocketMessage: Sized {
+    /// The field that says which message it is.
+    const TAG: &'static str;
+
+    /// The message of this kind in a line whose version is known to be understood.
+    ///
+    /// # Errors
+    /// The line is none.
+    fn of_line(line: &[u8], kind: &str) -> serde_json::Result<Self>;
+}
+
+impl SocketMessage for ServerRequest {
+    const TAG: &'static str = "command";
+
+    fn of_line(line: &[u8], _: &str) -> serde_json::Result<Self> {
+        serde_json::from_slice::<Envelope<Self>>(line).map(|envelope| envelope.message)
+    }
+}
+
+/// The line is read as what its kind says. To read it as an enum with a tag, serde would first keep
+/// every field as a value of any type, twice: once for the envelope, once for the tag. A status has
+/// megabytes where a server has a thousand arrays.
+impl SocketMessage for Response {
+    const TAG: &'static str = "result";
+
+    fn of_line(line: &[u8], kind: &str) -> serde_json::Result<Self> {
+        #[derive(Deserialize)]
+        struct Changed {
+            change: ChangeReport,
+        }
+        #[derive(Deserialize)]
+        struct Done {
+            message: String,
+            #[serde(default)]
+            undo_log: Option<PathBuf>,
+        }
+        Ok(match kind {
+            "status" => Self::Status(serde_json::from_slice(line)?),
+            "why" => Self::Why(serde_json::from_slice(line)?),
+            "events" => Self::Events(serde_json::from_slice(line)?),
+            "changed" => {
+                let Changed { change } = serde_json::from_slice(line)?;
+                Self::Changed { change }
+            }
+            "done" => {
+                let Done { message, undo_log } = serde_json::from_slice(line)?;
+                Self::Done { message, undo_log }
+            }
+            "error" => Self::Error(serde_json::from_slice(line)?),
+            other => return Err(serde::de::Error::custom(format!("unknown result `{other}`"))),
+        })
+    }
 }
 
 /// What is around every message.
@@ -251,11 +308,7 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
 ///
 /// # Errors
 /// The line is no message of this version.
-pub fn decode<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, Problem> {
-    #[derive(Deserialize)]
-    struct Version {
-        schema_version: u32,
-    }
+pub fn decode<T: SocketMessage>(line: &[u8]) -> Result<T, Problem> {
     let malformed = |error: serde_json::Error| {
         Problem::new(
             Code::ServerFailed,
@@ -264,7 +317,7 @@ pub fn decode<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, Problem> {
             "use the same version of wattle for both",
         )
     };
-    let Version { schema_version } = serde_json::from_slice(line).map_err(malformed)?;
+    let Head { schema_version, kind } = Head::of_line(line, T::TAG).map_err(malformed)?;
     if schema_version > SCHEMA_VERSION {
         return Err(Problem::new(
             Code::ServerFailed,
@@ -273,7 +326,7 @@ pub fn decode<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, Problem> {
             "use the same version of wattle for both",
         ));
     }
-    serde_json::from_slice::<Envelope<T>>(line).map(|envelope| envelope.message).map_err(malformed)
+    T::of_line(line, &kind).map_err(malformed)
 }
 
 #[cfg(test)]
@@ -310,6 +363,60 @@ mod tests {
         assert_eq!(decode::<ServerRequest>(line.as_bytes()).unwrap(), events);
         let done = Response::Done { message: "x".to_owned(), undo_log: None };
         assert_eq!(encode(&done), b"{\"schema_version\":1,\"result\":\"done\",\"message\":\"x\"}\n");
+    }
+
+    #[test]
+    fn every_response_is_read_as_it_was_written() {
+        let error = Problem::new(Code::ServerNotFound, "a", "b", "c");
+        let server = crate::protocol::report::ServerReport {
+            server: "data".to_owned(),
+            pid: 7,
+            arrays: vec![crate::fixtures::array("data", "raid5", &["a", "b", "c"])],
+            volumes: Vec::new(),
+            groups: Vec::new(),
+            threads: Vec::new(),
+        };
+        let responses = [
+            Response::Status(server),
+            Response::Why(WhyReport { array: "data".to_owned(), uuid: None, decisions: Vec::new() }),
+            Response::Events(EventsReport {
+                server: "data".to_owned(),
+                pid: 7,
+                epoch: "e".to_owned(),
+                last: 4,
+                lost: false,
+                ending: true,
+                events: Vec::new(),
+            }),
+            Response::Changed {
+                change: ChangeReport {
+                    schema_version: SCHEMA_VERSION,
+                    dry_run: false,
+                    action: "lv create".to_owned(),
+                    result: "made".to_owned(),
+                    moved_bytes: None,
+                    left_bytes: None,
+                    group: Some("vg".to_owned()),
+                    group_uuid: None,
+                    seqno: Some(2),
+                    text: None,
+                    backup: None,
+                    undo_log: None,
+                    start_undo_logs: Vec::new(),
+                    writes: Vec::new(),
+                    lvm_commands: Vec::new(),
+                    notes: Vec::new(),
+                },
+            },
+            Response::Done { message: "x".to_owned(), undo_log: Some(PathBuf::from("/undo")) },
+            Response::Error(ErrorReport::from(&error)),
+        ];
+        for response in responses {
+            assert_eq!(decode::<Response>(&encode(&response)).as_ref(), Ok(&response));
+        }
+        for bad in [&br#"{"schema_version":1,"result":"later"}"#[..], br#"{"schema_version":1}"#] {
+            assert_eq!(decode::<Response>(bad).unwrap_err().code, Code::ServerFailed);
+        }
     }
 
     #[test]

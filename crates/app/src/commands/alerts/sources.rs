@@ -1,77 +1,119 @@
 //! What is asked of others than servers while alerts are watched: which files lie where a check
 //! found something, and how full file systems are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
-use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use wattle_control::Problem;
 use wattle_control::members::MemberAccess;
-use wattle_fs::{FileKind, FileSystem, ReadAt};
+use wattle_fs::{Error, FileSystemUsage};
 use wattle_operate::alerts::rules::{DriveFault, Fullness};
 use wattle_operate::alerts::watch::AlertSources;
 use wattle_operate::smart::{DriveHealth, DriveWatch};
-use wattle_rt::BackendChoice;
-use wattle_server::protocol::report::{ArrayReport, MismatchReport, ScrubReport, ServerReport};
+use wattle_server::protocol::report::{ArrayReport, ScrubReport, ServerReport};
 
-use crate::cli::{Engine, Force};
-use crate::commands::exporter;
-use crate::commands::files::reader::{self, VolumeReader};
-use crate::output::text::printable;
-use crate::volumes::{self, Meant};
-
-/// Files that are named.
-const FILES_MAX: usize = 100;
-
-/// Files and directories that are looked at.
-const LOOKED_AT_MAX: usize = 2_000_000;
-
-/// So long files are looked at: an alert waits for it.
-const TIME_MAX: Duration = Duration::from_secs(60);
+use crate::commands::files::reader::MemberReader;
+use crate::commands::{exporter, scrub};
+use crate::volumes;
 
 /// Asks the file systems on volumes.
 pub struct Sources {
     access: MemberAccess,
     drives: Option<Arc<DriveWatch>>,
+    /// By server and volume.
+    known: Mutex<BTreeMap<(String, String), Known>>,
 }
 
 impl Sources {
     /// Volumes are opened like members.
     pub fn new(access: &MemberAccess) -> Self {
-        Self { access: access.clone(), drives: exporter::drives(Path::new("smartctl")) }
+        Self {
+            access: access.clone(),
+            drives: exporter::drives(Path::new("smartctl")),
+            known: Mutex::default(),
+        }
     }
+}
+
+impl Sources {
+    /// How full the file system on an offered volume is, by what its groups count. Nothing is read
+    /// while nothing is written, so that drives may sleep.
+    fn by_counts(
+        &self,
+        server: &ServerReport,
+        name: &str,
+        exports: &[String],
+        written: &Written,
+    ) -> Option<Fullness> {
+        let key = (server.server.clone(), name.to_owned());
+        let before = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some((then, full)) = &before
+            && then == written
+        {
+            return full.clone();
+        }
+        let full = match counted(&self.access, name, exports) {
+            Ok(full) => full,
+            // A count may be half written while it is read: what was known holds until then.
+            Err(Uncounted) => return before.and_then(|(_, full)| full),
+        };
+        let known = (written.clone(), full.clone());
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, known);
+        full
+    }
+}
+
+/// What counts could not be read, or was damaged.
+struct Uncounted;
+
+/// How full a file system was, and what had been written by then.
+type Known = (Written, Option<Fullness>);
+
+/// What clients have written to a server's arrays since it started: which start, and bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Written {
+    pid: u32,
+    bytes: u64,
+}
+
+impl Written {
+    fn of(server: &ServerReport) -> Self {
+        let bytes = server.arrays.iter().map(|array| array.counters.write_bytes).fold(0, u64::wrapping_add);
+        Self { pid: server.pid, bytes }
+    }
+}
+
+/// What clients are offered, and where.
+fn offered(server: &ServerReport) -> impl Iterator<Item = (&String, &[String])> {
+    let arrays = server.arrays.iter().map(|array| (&array.name, &array.exports[..]));
+    arrays.chain(server.volumes.iter().map(|volume| (&volume.name, &volume.exports[..])))
 }
 
 impl AlertSources for Sources {
     fn files_at(&self, _: &ServerReport, array: &ArrayReport, run: &ScrubReport) -> Vec<String> {
-        let is_nbd = |export: &&String| export.starts_with("nbd");
-        let Some(export) = array.exports.iter().find(is_nbd) else { return Vec::new() };
-        let places = Places {
-            bad: run.mismatches.iter().map(range).collect(),
-            // Where what could not be compared lies is not told: reading it shows.
-            reads_all: run.unreadable_sectors > 0,
-        };
-        let named = files_on(&self.access, export, array.size_bytes, places);
-        named.unwrap_or_default().iter().map(|path| printable(path)).collect()
+        scrub::files::of_run(&self.access, array, run).names()
     }
 
     fn fullness(&self, server: &ServerReport) -> Option<Vec<Fullness>> {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        let arrays = server.arrays.iter().map(|array| (&array.name, &array.exports));
-        let volumes = server.volumes.iter().map(|volume| (&volume.name, &volume.exports));
-        let served: Vec<_> = arrays.chain(volumes).collect();
-        let full = |line: &str| {
-            let (device, place) = mount(line)?;
-            let backing = fs::read_to_string(format!("/sys/dev/block/{device}/loop/backing_file")).ok()?;
-            let backing = backing.trim_end_matches('\n');
-            let (name, _) = served.iter().find(|(_, exports)| exports.iter().any(|way| way == backing))?;
-            fullness(name, Path::new(&place))
-        };
-        Some(mounts.lines().filter_map(full).collect())
+        let mut found = Vec::new();
+        let mut mounted = BTreeSet::new();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        for (name, full) in mounts.lines().filter_map(|line| mounted_here(server, line)) {
+            mounted.insert(name);
+            found.push(full);
+        }
+        let written = Written::of(server);
+        let offered = offered(server).filter(|(name, _)| !mounted.contains(name.as_str()));
+        for (name, exports) in offered {
+            found.extend(self.by_counts(server, name, exports, &written));
+        }
+        // What is not served any more is forgotten.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(of, name), _| {
+            *of != server.server || self::offered(server).any(|(offered, _)| offered == name)
+        });
+        Some(found)
     }
 
     fn drives(&self, server: &ServerReport) -> Option<Vec<DriveFault>> {
@@ -86,10 +128,6 @@ impl AlertSources for Sources {
     }
 }
 
-fn range(found: &MismatchReport) -> Range<u64> {
-    found.array_start_byte..found.array_start_byte.saturating_add(found.array_len_bytes)
-}
-
 /// The device of a line of `mountinfo`, as its numbers, and the directory.
 fn mount(line: &str) -> Option<(&str, String)> {
     let mut fields = line.split(' ');
@@ -99,146 +137,103 @@ fn mount(line: &str) -> Option<(&str, String)> {
     Some((device, unescaped))
 }
 
-fn fullness(volume: &str, mounted_at: &Path) -> Option<Fullness> {
-    let stat = rustix::fs::statvfs(mounted_at).ok()?;
+/// How full the file system of a line of `mountinfo` is, if it lies on a volume of the server by
+/// way of a loop device.
+fn mounted_here<'a>(server: &'a ServerReport, line: &str) -> Option<(&'a str, Fullness)> {
+    let (device, place) = mount(line)?;
+    let backing = fs::read_to_string(format!("/sys/dev/block/{device}/loop/backing_file")).ok()?;
+    let backing = backing.trim_end_matches('\n');
+    let (name, _) = offered(server).find(|(_, exports)| exports.iter().any(|way| way == backing))?;
+    let stat = rustix::fs::statvfs(Path::new(&place)).ok()?;
     // As `df` has it: what only root may use is neither used nor free.
     let used = stat.f_blocks.saturating_sub(stat.f_bfree);
     let usable = used.saturating_add(stat.f_bavail);
     let percent = used.saturating_mul(100).div_ceil(usable.max(1));
-    Some(Fullness {
-        volume: volume.to_owned(),
+    let full = Fullness {
+        volume: name.clone(),
         percent: u8::try_from(percent).unwrap_or(100).min(100),
         free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
-    })
+    };
+    Some((name, full))
 }
 
-/// Where files are looked for.
-struct Places {
-    bad: Vec<Range<u64>>,
-    reads_all: bool,
-}
-
-impl Places {
-    fn touches(&self, place: &Range<u64>) -> bool {
-        self.bad.iter().any(|bad| bad.start < place.end && place.start < bad.end)
+/// The same of a volume that may be mounted anywhere, as far as it is on the array. None if no file
+/// system that is known lies there.
+fn counted(access: &MemberAccess, volume: &str, exports: &[String]) -> Result<Option<Fullness>, Uncounted> {
+    let Some(export) = volumes::way_in(exports) else { return Ok(None) };
+    let member = access.look(&export).map_err(|_| Uncounted)?;
+    let full = |usage: FileSystemUsage| Fullness {
+        volume: volume.to_owned(),
+        percent: usage.percent(),
+        free_bytes: usage.free_bytes,
+    };
+    match wattle_fs::usage(Box::new(MemberReader(member))) {
+        Ok(usage) => Ok(Some(full(usage))),
+        Err(Error::Unrecognised | Error::Unsupported { .. } | Error::UnknownFeatures { .. }) => Ok(None),
+        Err(_) => Err(Uncounted),
     }
-}
-
-/// A volume on which those places cannot be read, and on which no other data has to be.
-struct Marked {
-    volume: VolumeReader,
-    places: Places,
-}
-
-impl ReadAt for Marked {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        match self.places.touches(&(offset..offset + into.len() as u64)) {
-            true => Err(io::Error::other("it lies there")),
-            false => self.volume.read_at(offset, into),
-        }
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.volume.size_bytes()
-    }
-
-    fn data_lies_at(&self, place: Range<u64>) -> Option<io::Result<()>> {
-        match self.places.touches(&place) {
-            true => Some(Err(io::Error::other("it lies there"))),
-            false => (!self.places.reads_all).then_some(Ok(())),
-        }
-    }
-}
-
-/// The files of the file system on the volume at `export` that lie there. None where the file
-/// system is not as large as the array: then it lies on something between them.
-fn files_on(
-    access: &MemberAccess,
-    export: &str,
-    size_bytes: u64,
-    places: Places,
-) -> Result<Vec<String>, Problem> {
-    let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
-    let names = [export.to_owned()];
-    let force = Force { checks: Vec::new() };
-    volumes::read(access, &names, Meant::Files(None), &force, (&engine, 1), async |core, volume, _| {
-        if volume.size_bytes() != size_bytes {
-            return Ok(Vec::new());
-        }
-        let (reader, serving) = reader::bridge(&core, volume.clone());
-        let serving = core.spawn(serving);
-        let named = core.offload(move || walk(Marked { volume: reader, places })).await;
-        serving.await;
-        named.map_err(Problem::no_thread)
-    })
-}
-
-#[allow(clippy::disallowed_methods, reason = "it runs on a thread beside the cores, and must end")]
-fn walk(volume: Marked) -> Vec<String> {
-    let until = std::time::Instant::now() + TIME_MAX;
-    match wattle_fs::open(Box::new(volume), None) {
-        Ok(fs) => touched(&*fs, || std::time::Instant::now() >= until),
-        Err(_) => Vec::new(),
-    }
-}
-
-/// Paths of what cannot be read. What is being read when the time is over is none of them.
-fn touched(fs: &dyn FileSystem, is_over: impl Fn() -> bool) -> Vec<String> {
-    let (mut found, mut seen) = (Vec::new(), BTreeSet::from([fs.root()]));
-    let mut waiting = vec![(String::new(), fs.root())];
-    let goes_on = || if is_over() { Err(wattle_fs::Error::Stopped) } else { Ok(()) };
-    while let Some((path, directory)) = waiting.pop() {
-        let mut entries = Vec::new();
-        let listed = fs.list(directory, &mut |entry| {
-            entries.push(entry);
-            goes_on()
-        });
-        match listed {
-            Err(wattle_fs::Error::Stopped) => return found,
-            Err(_) => found.push(format!("{path}/")),
-            Ok(()) => {}
-        }
-        for entry in entries {
-            if found.len() >= FILES_MAX || seen.len() >= LOOKED_AT_MAX || is_over() {
-                return found;
-            }
-            let name = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
-            let Ok(metadata) = fs.metadata(entry.node) else {
-                found.push(name);
-                continue;
-            };
-            match metadata.kind {
-                FileKind::Directory if seen.insert(entry.node) => waiting.push((name, entry.node)),
-                FileKind::File => match fs.read(entry.node, 0..metadata.size_bytes, &mut |_, _| goes_on()) {
-                    Err(wattle_fs::Error::Stopped) => return found,
-                    Err(_) => found.push(name),
-                    Ok(()) => {}
-                },
-                _ => {}
-            }
-        }
-    }
-    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wattle_server::fixtures::array;
+
+    /// An ext2 of 1 MiB in one group, of whose 1023 blocks so many are free.
+    fn ext2(free: u16) -> Vec<u8> {
+        let mut image = vec![0; 1 << 20];
+        let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+        for (at, value) in [(0x0, 128_u32), (0x4, 1024), (0x14, 1), (0x20, 8192), (0x28, 128)] {
+            put(1024 + at, &value.to_le_bytes());
+        }
+        put(1024 + 0x38, &0xef53_u16.to_le_bytes());
+        put(2048 + 0xc, &free.to_le_bytes());
+        image
+    }
+
+    #[test]
+    fn a_volume_is_read_again_only_after_something_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("data");
+        let sources = Sources { access: MemberAccess::local(), drives: None, known: Mutex::default() };
+        let mut data = array("data", "raid1", &["a", "b"]);
+        data.exports = vec![file.display().to_string()];
+        let mut server = ServerReport {
+            server: "data".to_owned(),
+            pid: 7,
+            arrays: vec![data],
+            volumes: Vec::new(),
+            groups: Vec::new(),
+            threads: Vec::new(),
+        };
+        let percent = |server: &ServerReport| {
+            sources.fullness(server).unwrap().first().map(|full| (full.volume.clone(), full.percent))
+        };
+        fs::write(&file, ext2(24)).unwrap();
+        let nearly = Some(("data".to_owned(), 98));
+        assert_eq!(percent(&server), nearly);
+        fs::write(&file, ext2(1000)).unwrap();
+        assert_eq!(percent(&server), nearly, "nothing was written since");
+        server.arrays[0].counters.write_bytes += 4096;
+        assert_eq!(percent(&server), Some(("data".to_owned(), 3)));
+        // What cannot be read is as it was; what is none is forgotten.
+        server.arrays[0].counters.write_bytes += 4096;
+        fs::write(&file, &ext2(0)[..2048]).unwrap();
+        assert_eq!(percent(&server), Some(("data".to_owned(), 3)));
+        server.pid = 8;
+        fs::write(&file, vec![0; 1 << 20]).unwrap();
+        assert_eq!(percent(&server), None);
+        server.arrays[0].exports.clear();
+        assert_eq!(percent(&server), None);
+        server.arrays.clear();
+        sources.fullness(&server);
+        assert!(sources.known.lock().unwrap().is_empty());
+    }
 
     #[test]
     fn a_line_of_mountinfo_has_a_device_and_a_directory() {
         let line = "36 35 7:3 / /mnt/two\\040words rw,noatime master:1 - ext4 /dev/loop3 rw";
         assert_eq!(mount(line), Some(("7:3", "/mnt/two words".to_owned())));
         assert_eq!(mount(""), None);
-    }
-
-    #[test]
-    fn a_place_is_touched_by_what_overlaps_it() {
-        let places = Places { bad: std::iter::once(10..20).collect(), reads_all: false };
-        for (place, touches) in
-            [(0..10, false), (0..11, true), (19..30, true), (20..30, false), (12..13, true)]
-        {
-            assert_eq!(places.touches(&place), touches, "{place:?}");
-        }
     }
 }

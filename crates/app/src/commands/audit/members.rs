@@ -1,7 +1,5 @@
 //! Facts of what is on members: the stack as it was found, and the superblocks of file systems.
 
-use std::io;
-
 use wattle_advise::audit::facts::{
     ArrayFacts, ArrayMember, DeviceFacts, DeviceOrigin, FileSystemFacts, GroupFacts, LogicalFacts,
     MemberRole, PhysicalFacts, SegmentFacts, Sync,
@@ -17,11 +15,12 @@ use wattle_control::{Access, ArrayScan, Code, Member, MemberScan, Problem, Stack
 use wattle_engine::geometry::{Geometry, Level, LevelKind, layout_name};
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_format::lvm;
-use wattle_fs::{CensusLimits, FileSystemLayout, ReadAt};
+use wattle_fs::{CensusLimits, FileSystemLayout};
 use wattle_rt::Core;
 use wattle_server::history::{self, StateDir};
 
 use super::fragments;
+use crate::commands::files::reader::MemberReader;
 
 /// Groups of a file system whose places are looked up.
 const GROUPS_MAX: u64 = 4096;
@@ -68,30 +67,16 @@ fn nth<I: PartialEq + Copy>(ids: impl Iterator<Item = I>, id: I) -> usize {
     ids.take_while(|other| *other != id).count()
 }
 
-struct Reader(Member);
-
-impl ReadAt for Reader {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let bytes = self.0.read(offset, into.len()).map_err(io::Error::other)?;
-        into.copy_from_slice(&bytes);
-        Ok(())
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.0.device.size_bytes()
-    }
-}
-
 /// A file system's layout, and how what is in it lies, if that is wanted.
 type Looked = Result<(FileSystemLayout, Option<FragmentFacts>), wattle_fs::Error>;
 
 fn look(member: Member, inodes: u64) -> Looked {
-    let layout = wattle_fs::layout(Box::new(Reader(member.clone())))?;
+    let layout = wattle_fs::layout(Box::new(MemberReader(member.clone())))?;
     let fragments = match inodes {
         0 => None,
         inodes => {
             let limits = CensusLimits { inodes, records: RECORDS_MAX };
-            Some(fragments::facts(&wattle_fs::census(Box::new(Reader(member)), limits)?))
+            Some(fragments::facts(&wattle_fs::census(Box::new(MemberReader(member)), limits)?))
         }
     };
     Ok((layout, fragments))

@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::mpsc;
 
+use wattle_control::members::Member;
 use wattle_engine::{VolumeError, VolumeRef};
 use wattle_fs::ReadAt;
 use wattle_rt::{Buf, BufMut, Core, mailbox};
@@ -52,5 +53,20 @@ impl ReadAt for VolumeReader {
 
     fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+}
+
+/// A member, for plain code: a read waits for the drive.
+pub struct MemberReader(pub Member);
+
+impl ReadAt for MemberReader {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let bytes = self.0.read(offset, into.len()).map_err(io::Error::other)?;
+        into.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.0.device.size_bytes()
     }
 }

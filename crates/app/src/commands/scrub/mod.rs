@@ -1,9 +1,10 @@
 //! `wattle check` and `wattle repair`.
 
-mod files;
+pub mod files;
 
 use std::process::ExitCode;
 
+use wattle_control::members::MemberAccess;
 use wattle_control::{Code, Problem};
 use wattle_server::protocol::{RepairChoice, ServerRequest};
 use wattle_server::socket::client::request;
@@ -19,9 +20,9 @@ const FOUND: u8 = 1;
 
 /// # Errors
 /// No such array, or something else runs. What it finds is an exit status.
-pub fn check(args: &CheckArgs) -> Result<ExitCode, Problem> {
+pub fn check(access: &MemberAccess, args: &CheckArgs) -> Result<ExitCode, Problem> {
     let array = args.name.clone();
-    scrub(&args.name, &args.scrub, &args.runtime, |_| {
+    scrub(access, &args.name, &args.scrub, &args.runtime, |_| {
         Ok(match &args.bad_blocks {
             Some(member) => ServerRequest::ClearBadBlocks { array, member: member.clone() },
             None if args.record => ServerRequest::Record { array, repair: false },
@@ -32,8 +33,8 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Problem> {
 
 /// # Errors
 /// As [`check`], or the source is not stated or is none for this level.
-pub fn repair(args: &RepairArgs) -> Result<ExitCode, Problem> {
-    scrub(&args.name, &args.scrub, &args.runtime, |level| {
+pub fn repair(access: &MemberAccess, args: &RepairArgs) -> Result<ExitCode, Problem> {
+    scrub(access, &args.name, &args.scrub, &args.runtime, |level| {
         let source = source(level, args.source.as_deref())?;
         if args.record && source != RepairChoice::Record {
             return Err(Problem::new(
@@ -51,6 +52,7 @@ pub fn repair(args: &RepairArgs) -> Result<ExitCode, Problem> {
 }
 
 fn scrub(
+    access: &MemberAccess,
     name: &str,
     args: &Scrub,
     runtime: &Runtime,
@@ -73,7 +75,8 @@ fn scrub(
     let Some(run) = array.scrubs.first() else { return Ok(ExitCode::from(FOUND)) };
     output::note(&scrub_line(run));
     places(&array, run).iter().for_each(|line| output::note(&format!("  {line}")));
-    files::on_places(&array, run).iter().for_each(|line| output::note(&format!("  {line}")));
+    let found = files::of_run(access, &array, run);
+    files::lines(&found, &array.name).iter().for_each(|line| output::note(&format!("  {line}")));
     let wanted = matches!(order, ServerRequest::Record { .. });
     let not_recorded = wanted && !run.record.is_some_and(|record| record.recorded);
     if not_recorded {

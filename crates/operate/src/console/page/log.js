@@ -29,12 +29,20 @@ const found = (scrub) => {
 
 const Place = ({ place }) => html`<li>array bytes ${place.array_start_byte.toLocaleString('en')} and ${bytes(place.array_len_bytes)} on${place.member ? html`: <b>${short(place.member)}</b> (slot ${place.slot}) is the odd one out` : ''}</li>`;
 
+const FILES_SHOWN = 20;
+
+const Files = ({ found }) => html`<div class="files">
+  ${found.files.length > 0 && html`<p>Files there:</p><ul>${found.files.slice(0, FILES_SHOWN).map((file) => html`<li><b>${file.path}</b>${file.volume && ` on ${file.volume}`}${file.bytes && `, ${bytes(file.bytes.len_bytes)} at byte ${file.bytes.start_byte.toLocaleString('en')}`}</li>`)}
+    ${found.more + found.files.length > FILES_SHOWN && html`<li>and ${count(found.more + Math.max(0, found.files.length - FILES_SHOWN), 'more', 'more')}</li>`}</ul>`}
+  ${found.notes.map((note) => html`<p class="dim">${note}</p>`)}</div>`;
+
 export const Scrubs = ({ array }) => html`<section id="scrubs" aria-labelledby="scrubs-head">
   <h3 id="scrubs-head">Checks and repairs of ${array.name}</h3>
   ${array.scrubs.length ? html`<ul class="log">${array.scrubs.map((scrub) => html`<li key=${scrub.run}>
     <time datetime=${scrub.started}>${moment(scrub.started)}</time> <b>${scrub.action}</b>${scrub.source && ` from ${scrub.source}`}: ${scrub.outcome}${scrub.duration_secs != null && ` after ${duration(scrub.duration_secs)}`}; ${found(scrub)}
     ${scrub.mismatches.length > 0 && html`<details><summary>${scrub.truncated ? 'the first places' : count(scrub.mismatches.length, 'place', 'places')}</summary><ul>${scrub.mismatches.slice(0, 64).map((place) => html`<${Place} place=${place} />`)}</ul></details>`}
-  </li>`)}</ul>` : html`<p>None yet: whether parity or copies agree is not known. <${Command} text=${`wattle check ${array.name}`} /></p>`}
+    ${array.scrub_files && array.scrub_files.run === scrub.run && html`<${Files} found=${array.scrub_files} />`}
+  </li>`)}</ul>${array.naming && html`<p class="dim">Looking for the files that lie where the last one found something…</p>`}` : html`<p>None yet: whether parity or copies agree is not known. <${Command} text=${`wattle check ${array.name}`} /></p>`}
 </section>`;
 
 const Finding = ({ finding }) => html`<li class=${`finding ${finding.severity}`}>

@@ -11,8 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
-use wattle_control::crypt::Keyring;
-use wattle_control::members::MemberAccess;
+use wattle_control::members::{Keyring, MemberAccess};
 use wattle_control::scan::scan;
 use wattle_control::stack::{Plain, Purpose, Stack, StackOptions};
 use wattle_control::{Code, Forced, Policy, Problem};

@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - A key is given out only if the header's digest of it is right.
-//! - Secrets are wiped when they are dropped, and never shown: [`SecretBytes`] prints as its length.
+//! - Secrets are wiped when they are dropped, and never shown: [`SecretBytes`] prints as its
+//!   length.
 //! - What a header asks for is refused before memory is taken, not after.
 //!
 //! Reading order: [`unlock`], `kdf.rs`, `split.rs`; then `cipher/`.

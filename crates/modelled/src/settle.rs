@@ -87,7 +87,8 @@ pub trait Sight {
         0
     }
 
-    /// Requests after which the clean cache has decided whether it grows; 0 if it does not any more.
+    /// Requests after which the clean cache has decided whether it grows; 0 if it does not any
+    /// more.
     fn decided_after(&self) -> u64 {
         0
     }

@@ -26,11 +26,12 @@ pub struct KeyArgs {
     /// How long the key in the key files is, bytes [default: to the end].
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "key_files")]
     pub key_file_size: Option<u64>,
-    /// The key that sectors are encrypted with, as `cryptsetup luksDump --dump-volume-key` writes it.
+    /// The key that sectors are encrypted with, as `cryptsetup luksDump --dump-volume-key` writes
+    /// it.
     #[arg(long = "volume-key-file", value_name = "FILE")]
     pub volume_keys: Vec<PathBuf>,
-    /// What the header of an encrypted device is on, if that is not the device. May be given several
-    /// times.
+    /// What the header of an encrypted device is on, if that is not the device. May be given
+    /// several times.
     #[arg(long = "header", value_name = "MEMBER=FILE")]
     pub headers: Vec<OsString>,
     /// How much memory opening a key slot may take [default: 2G].

@@ -7,20 +7,16 @@
 //!   with a signature.
 
 mod device;
-mod keys;
 
 use std::time::Instant;
 
 use wattle_crypt::{SectorCipher, UnlockError, UnlockLimits, UnlockedKey, check_key, segment_of, unlock};
 use wattle_format::luks::{self, LuksError, LuksHeader, LuksSegment};
-use wattle_format::probe::SignatureKind;
 
 pub(crate) use device::Decrypted;
-pub use keys::{AskPassphrase, GivenKey, KeyKind, Keyring};
 
-use crate::members::Member;
+use crate::members::{GivenKey, KeyKind, Keyring, Member};
 use crate::problem::{Code, Problem};
-use crate::scan::MemberScan;
 
 /// How often a passphrase is asked for.
 const ATTEMPTS: u32 = 3;
@@ -57,33 +53,8 @@ pub(crate) struct Opened {
 }
 
 impl Encryption {
-    /// Looks whether a member is encrypted: where its header is recognised, where one was named for
-    /// it, and where nothing else is recognised and the second header of LUKS2 may be left.
-    pub(crate) fn look(seen: &MemberScan, keys: &Keyring) -> Option<Result<Self, Problem>> {
-        if seen.facts.is_some() || seen.physical.is_some() {
-            return None;
-        }
-        let name = &seen.member.name;
-        if let Some(on) = keys.header_of(name) {
-            return Some(Self::read(name, &on, Some(on.name.clone())));
-        }
-        let is_luks =
-            |kind: Option<SignatureKind>| matches!(kind, Some(SignatureKind::Luks1 | SignatureKind::Luks2));
-        if seen.signatures.iter().any(|signature| is_luks(signature.kind)) {
-            return Some(Self::read(name, &seen.member, None));
-        }
-        // Who wiped the start of a drive by mistake has this one left.
-        let is_blank = seen.signatures.is_empty()
-            && seen.superblocks.is_empty()
-            && seen.table.is_none()
-            && seen.problem.is_none();
-        if !is_blank {
-            return None;
-        }
-        Self::read(name, &seen.member, None).ok().map(Ok)
-    }
-
-    fn read(name: &str, on: &Member, detached: Option<String>) -> Result<Self, Problem> {
+    /// Reads the header of a member, from the member itself or from what it is on elsewhere.
+    pub(crate) fn read(name: &str, on: &Member, detached: Option<String>) -> Result<Self, Problem> {
         let header = luks::read(&mut |at, len| on.read(at, len).ok());
         match header {
             Ok(header) => Ok(Self { header, detached, state: LockState::Locked }),
@@ -124,7 +95,8 @@ impl Encryption {
                     Some(found)
                 }
                 Err(error) => {
-                    // That a slot takes more memory than allowed says more than that others are wrong.
+                    // That a slot takes more memory than allowed says more than that others are
+                    // wrong.
                     if failed.as_ref().is_none_or(|before| *before == UnlockError::Wrong) {
                         failed = Some(error);
                     }

@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use wattle_rt::{BackendError, CoreHandle, Device, OpenError, OpenOptions, beside, path_of_text};
 
+use super::keys::Keyring;
 use super::ways::Ways;
 use super::{
     Copied, Identity, Member, MemberAddress, MemberError, Whole, identity_of, named_partition, not_empty,
     open, open_error, partitions_of, same_place,
 };
-use crate::crypt::Keyring;
 use crate::overlay::{OverlayFiles, Overlays};
 use crate::problem::{Code, Problem};
 use crate::unread::{CopyMap, CopyMapError};

@@ -10,6 +10,7 @@
 mod access;
 mod drive_id;
 mod error;
+mod keys;
 mod paths;
 mod ways;
 
@@ -25,6 +26,7 @@ use wattle_rt::{CoreHandle, Device, Direct, IoError, OpenError, OpenOptions, pat
 
 pub use self::access::{MapChoice, MemberAccess, OpenRemote, TellNote};
 pub use self::error::MemberError;
+pub use self::keys::{AskPassphrase, GivenKey, KeyKind, Keyring};
 pub use crate::claim::Claim;
 use crate::overlay::Overlays;
 use crate::size::parse_size;

@@ -28,12 +28,12 @@ use wattle_format::lvm::Id;
 use wattle_format::md::Uuid;
 use wattle_rt::{Core, Device};
 
-use crate::crypt::Keyring;
 use crate::layer::Layer;
 use crate::lvm::group::{self, GroupScan};
 use crate::lvm::open::Opener;
 use crate::md::assemble::Policy;
 use crate::md::start::Claimed;
+use crate::members::Keyring;
 use crate::members::{Claim, Member};
 use crate::nodes::{ArrayId, GroupId, MemberId, Nodes};
 use crate::problem::{Code, Problem};
@@ -188,8 +188,8 @@ impl Stack {
         self.close_by(core, async |_| None).await
     }
 
-    /// As [`Self::close`], where arrays have owners: `stop` stops an array in its turn, or leaves it
-    /// to the stack by answering `None`. An array that is stopped before what lies on it could not
+    /// As [`Self::close`], where arrays have owners: `stop` stops an array in its turn, or leaves
+    /// it to the stack by answering `None`. An array that is stopped before what lies on it could not
     /// take what that still has to write.
     ///
     /// # Errors

@@ -1,14 +1,15 @@
 //! The step of a round that opens what is encrypted. It comes before anything is opened without a
 //! member that it lacks: the member may be in there.
 
+use wattle_format::probe::SignatureKind;
 use wattle_rt::Core;
 
 use super::Stack;
 use crate::crypt::{Decrypted, Encryption, LockState};
-use crate::members::Member;
+use crate::members::{Keyring, Member};
 use crate::nodes::MemberId;
 use crate::problem::{Code, Problem};
-use crate::scan::MemberOrigin;
+use crate::scan::{MemberOrigin, MemberScan};
 
 /// What an open member's name ends with.
 const SUFFIX: &str = ":luks";
@@ -56,7 +57,7 @@ impl Stack {
             let mut found = Vec::new();
             for ix in new {
                 let seen = &mut scan.members[ix];
-                match Encryption::look(seen, &keys) {
+                match look(seen, &keys) {
                     None => {}
                     Some(Ok(encryption)) => {
                         seen.encryption = Some(encryption);
@@ -92,6 +93,32 @@ impl Stack {
             )),
         }
     }
+}
+
+/// Looks whether a member is encrypted: where its header is recognised, where one was named for it,
+/// and where nothing else is recognised and the second header of LUKS2 may be left.
+fn look(seen: &MemberScan, keys: &Keyring) -> Option<Result<Encryption, Problem>> {
+    if seen.facts.is_some() || seen.physical.is_some() {
+        return None;
+    }
+    let name = &seen.member.name;
+    if let Some(on) = keys.header_of(name) {
+        return Some(Encryption::read(name, &on, Some(on.name.clone())));
+    }
+    let is_luks =
+        |kind: Option<SignatureKind>| matches!(kind, Some(SignatureKind::Luks1 | SignatureKind::Luks2));
+    if seen.signatures.iter().any(|signature| is_luks(signature.kind)) {
+        return Some(Encryption::read(name, &seen.member, None));
+    }
+    // A drive whose start was wiped by mistake has this one left.
+    let is_blank = seen.signatures.is_empty()
+        && seen.superblocks.is_empty()
+        && seen.table.is_none()
+        && seen.problem.is_none();
+    if !is_blank {
+        return None;
+    }
+    Encryption::read(name, &seen.member, None).ok().map(Ok)
 }
 
 /// What is encrypted begins or ends behind the member's end.

@@ -23,7 +23,8 @@ pub(crate) type Block = Array<u8, U16>;
 
 const BLOCK_BYTES: usize = 16;
 
-/// What is numbered: `aes-xts-plain64` counts sectors of this size, whatever the unit of encryption.
+/// What is numbered: `aes-xts-plain64` counts sectors of this size, whatever the unit of
+/// encryption.
 const IV_SECTOR_BYTES: u64 = 512;
 
 /// A block cipher with its key.
@@ -92,8 +93,8 @@ impl fmt::Debug for SectorCipher {
 }
 
 impl SectorCipher {
-    /// The cipher of this name with its key, over sectors of `sector_bytes` (512 to 4096, a power of
-    /// two).
+    /// The cipher of this name with its key, over sectors of `sector_bytes` (512 to 4096, a power
+    /// of two).
     ///
     /// # Errors
     /// [`CipherError`]

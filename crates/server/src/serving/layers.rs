@@ -7,8 +7,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_control::crypt::Keyring;
-use wattle_control::members::MemberAccess;
+use wattle_control::members::{Keyring, MemberAccess};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::{
     MemberIdentity, NamedVolume, Plain, Purpose, StackOptions, Starter, WantedLayers, key,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wattle_crypt::{SecretBytes, UnlockLimits, UnlockedKey, check_key};
 use wattle_format::luks::LuksHeader;
 
-use crate::members::{Member, same_place};
+use super::{Member, same_place};
 
 /// Memory that a key derivation may take if nothing is said, bytes: twice what cryptsetup makes.
 const MEMORY_BYTES: u64 = 2 << 30;

@@ -4,7 +4,7 @@ use wattle_engine::BadRanges;
 
 use super::{ArrayScan, Scan};
 use crate::md::areas::member_facts;
-use crate::md::assemble::Access;
+use crate::md::assemble::{Access, Assembly};
 use crate::md::start::{Claimed, ClaimedMember};
 use crate::md::superblocks::superblocks_of;
 use crate::members::{Claim, Member, MemberError};
@@ -23,6 +23,9 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
     let assembly = array.assembly.clone();
     if let Some(refusal) = assembly.refusal() {
         return Err(refusal);
+    }
+    if !read_only && assembly.reshape.is_some() {
+        return Err(only_read(&assembly));
     }
     // A member that may or may not be part of the array makes the array uncertain, even if the
     // others were enough.
@@ -51,6 +54,19 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
     // The array can do without those that are not to be had.
     let returning = returning.iter().filter_map(|who| Some((*who, claim_one(who.member).ok()?))).collect();
     Ok(Claimed::of(assembly, seats, spares, returning, read_only))
+}
+
+/// An array in the middle of a reshape is not served as if it could be written: that it cannot has
+/// to be what the operator meant.
+fn only_read(assembly: &Assembly) -> Problem {
+    let problem = assembly.problems().into_iter().find(|problem| problem.code == Code::Reshaping);
+    let what = problem.map_or_else(|| "a reshape is in progress".to_owned(), |problem| problem.what);
+    Problem::new(
+        Code::Reshaping,
+        what,
+        "a write would have to go to both geometries, in step with what moves the data, and nothing does here",
+        "serve it with --read-only, or copy what you need out of it; the kernel finishes the reshape",
+    )
 }
 
 fn claim_member(

@@ -37,7 +37,7 @@ impl ServedFacts {
     /// The facts of an array with metadata.
     pub fn of_claimed(claimed: &Claimed) -> Self {
         let assembly = claimed.assembly();
-        let geometry = assembly.geometry.clone().expect("an array that is not refused has a geometry");
+        let geometry = claimed.served_geometry().expect("an array that is not refused has a geometry");
         let overridden = assembly.overridden.iter().map(|reason| format!("overridden: {reason}"));
         // An array that is served read-write is resynced, and then it is not unsynced any more.
         let unsynced = assembly.unsynced_note().filter(|_| claimed.read_only()).map(str::to_owned);

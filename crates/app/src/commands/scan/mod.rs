@@ -231,7 +231,7 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         level: level.map_or_else(|| array.level.to_string(), |level| level.to_string()),
         layout: level.and_then(|level| layout_name(level, array.layout)),
         chunk_bytes: (array.chunk_sectors > 0).then(|| bytes(u64::from(array.chunk_sectors))),
-        size_bytes: assembly.geometry.as_ref().map(|geometry| bytes(geometry.array_sectors().0)),
+        size_bytes: assembly.size_sectors().map(bytes),
         raid_disks: array.raid_disks,
         health: health(assembly),
         slots: slots_view(&assembly.slots),

@@ -1,8 +1,10 @@
 //! Why an array is not served, or not written: typed, and in an operator's words.
 
 use std::fmt;
+use std::ops::Range;
 
 use wattle_engine::geometry::{Geometry, GeometryError, layout_name};
+use wattle_engine::units::SECTOR_BYTES;
 
 use crate::md::assemble::ReshapeAssembly;
 use crate::problem::{Check, Code, Problem};
@@ -152,6 +154,9 @@ pub struct ReshapeSummary {
     pub position_sectors: u64,
     /// The new geometry is above the position.
     pub backwards: bool,
+    /// What may have been moved already, in array sectors: it is read only where a backup file
+    /// proves what it holds, or by force.
+    pub doubtful: Option<Range<u64>>,
 }
 
 impl ReshapeSummary {
@@ -164,6 +169,7 @@ impl ReshapeSummary {
             percent: reshape.percent_done(),
             position_sectors: reshape.position_sectors,
             backwards: reshape.backwards,
+            doubtful: reshape.doubtful.clone().filter(|_| !reshape.forced),
         }
     }
 }
@@ -178,7 +184,10 @@ fn shape(geometry: &Geometry) -> String {
 impl fmt::Display for ReshapeSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, percent, .. } = self;
-        write!(f, "in the middle of a reshape from {from} to {to}, {percent} % done")
+        write!(f, "in the middle of a reshape from {from} to {to}, {percent} % done")?;
+        let Some(doubtful) = &self.doubtful else { return Ok(()) };
+        let (start, end) = (doubtful.start * SECTOR_BYTES, doubtful.end * SECTOR_BYTES);
+        write!(f, "; bytes {start} to {end} of it may have been moved already or not, and are an error where no backup file tells")
     }
 }
 
@@ -281,6 +290,10 @@ impl Reason {
             Self::UnknownFeatures { .. } => (
                 "data read by old rules may be wrong",
                 "use a newer wattle, or the kernel that made the array",
+            ),
+            Self::Reshaping(ReshapeSummary { doubtful: Some(_), .. }) => (
+                "data is written over in place there, and Linux records how far it came only now and then",
+                "give the file that mdadm wrote (--backup-file FILE); --force=reshape-position reads there as if Linux had come no further than it recorded",
             ),
             Self::Reshaping(_) => (
                 "part of the array is in its old geometry and part in the new one; both are read, and nothing is written",

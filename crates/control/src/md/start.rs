@@ -17,7 +17,7 @@ use crate::md::bitmap::{self, BitmapBits};
 use crate::md::bookkeeping;
 use crate::md::commit::{MdMetadata, SharedSuperblocks, SuperblockPlace};
 use crate::md::ppl::{self, LogMember};
-use crate::md::reshape::{self, SideTrust};
+use crate::md::reshape::{self, BackupFile, SideTrust};
 use crate::md::sums::{self, ScrubSums};
 use crate::problem::{Check, Code, Forced, Problem};
 use crate::undo::{UndoDirectory, UndoSite};
@@ -35,6 +35,8 @@ pub struct Claimed {
     read_only: bool,
     /// Where the sums of recorded scrubs are.
     sums: Option<Device>,
+    /// What was kept of it while it was reshaped.
+    backups: Vec<BackupFile>,
 }
 
 /// A member that is ours, and its superblock as it is on disk.
@@ -84,7 +86,7 @@ impl Claimed {
         read_only: bool,
     ) -> Self {
         let read_only = read_only || assembly.access != Access::ReadWrite;
-        Self { assembly, seats, spares, returning, read_only, sums: None }
+        Self { assembly, seats, spares, returning, read_only, sums: None, backups: Vec::new() }
     }
 
     /// The shape of the sums of recorded scrubs; `None` if this array can have none: without
@@ -94,6 +96,11 @@ impl Claimed {
     pub fn sum_spec(&self) -> Option<SumSpec> {
         let geometry = self.assembly.geometry.as_ref().filter(|_| !self.read_only)?;
         SumSpec::of(geometry, sums::sum)
+    }
+
+    /// With the backup files of its reshape.
+    pub(crate) fn with_backups(self, backups: Vec<BackupFile>) -> Self {
+        Self { backups, ..self }
     }
 
     /// Keeps the sums of recorded scrubs on this device.
@@ -371,7 +378,7 @@ impl Claimed {
             slots.filter_map(|(slot, seat)| Some((slot.member()?, seat.as_ref()?))).collect();
         let trust = Trust::of(&self.assembly);
         let parity = SideTrust { below: trust.below, unclean: self.assembly.state != SyncState::Clean };
-        let joined = reshape::join(core, self.assembly.name(), reshape, &members, &parity).await?;
+        let joined = reshape::join(core, self.assembly.name(), reshape, &members, &parity, &self.backups).await?;
         let spec = ArraySpec { read_only: true, ..joined.spec };
         let (spec, metadata) = adapt(spec, Box::new(NoMetadata), None);
         let handle = ArrayHandle::start(core, spec, metadata).await.over(joined.below);

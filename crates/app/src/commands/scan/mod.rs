@@ -3,11 +3,15 @@
 mod layers;
 mod picture;
 
+use std::ops::Range;
+
 use serde::Serialize;
 use wattle_control::MemberId;
+use wattle_control::assemble::ReshapeAssembly;
 use wattle_control::compat::{Compatibility, compatibility};
 use wattle_control::lvm::GroupScan;
 use wattle_control::members::{Member, MemberAccess};
+use wattle_control::reason::ReshapeSummary;
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::Purpose;
 use wattle_control::{Access, ArrayScan, Assembly, Code, MemberScan, Problem, Scan, Slot, Stack, SyncState};
@@ -58,6 +62,8 @@ struct ArrayReport {
     state: &'static str,
     /// In the unit of md's `resync_offset`, while it is resyncing.
     synced_below_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reshape: Option<ReshapeReport>,
     /// Parity and copies are trusted everywhere.
     synced: bool,
     /// What it means that they are not.
@@ -74,6 +80,25 @@ struct ArrayReport {
     opened_by: OpenedBy,
     members: Vec<ArrayMemberReport>,
     missing_slots: Vec<u16>,
+}
+
+#[derive(Serialize)]
+struct ReshapeReport {
+    from: String,
+    to: String,
+    percent: u64,
+    /// Where the two geometries meet: the new one is below it, with `backwards` above.
+    position_bytes: u64,
+    backwards: bool,
+    /// What is an error unless a backup file proves what it holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doubtful: Option<RangeReport>,
+}
+
+#[derive(Serialize)]
+struct RangeReport {
+    start_bytes: u64,
+    end_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -238,6 +263,7 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         degraded: assembly.degraded(),
         state,
         synced_below_bytes,
+        reshape: assembly.reshape.as_ref().map(reshape_report),
         synced: assembly.synced(),
         unsynced_note: assembly.unsynced_note(),
         events: array.events,
@@ -254,6 +280,19 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         },
         members: (0..found.members.len()).map(|ix| array_member(scan, found, ix)).collect(),
         missing_slots: assembly.missing(),
+    }
+}
+
+fn reshape_report(reshape: &ReshapeAssembly) -> ReshapeReport {
+    let summary = ReshapeSummary::of(reshape);
+    let range = |range: Range<u64>| RangeReport { start_bytes: bytes(range.start), end_bytes: bytes(range.end) };
+    ReshapeReport {
+        from: summary.from,
+        to: summary.to,
+        percent: summary.percent,
+        position_bytes: bytes(summary.position_sectors),
+        backwards: summary.backwards,
+        doubtful: summary.doubtful.map(range),
     }
 }
 

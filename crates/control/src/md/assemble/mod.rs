@@ -378,7 +378,11 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
         slots::exclude_unknown_bad_blocks(members, &mut verdicts, &mut filled, geometry, &mut reasons);
     }
     let reshape = match (&geometry, array.reshape) {
-        (Some(_), Some(_)) => reshape::build(members, &filled.slots, fresh, &mut Reasons::default()),
+        (Some(_), Some(_)) => {
+            // What it says was said the first time.
+            let mut again = Reasons { policy: reasons.policy, ..Reasons::default() };
+            reshape::build(members, &filled.slots, fresh, &mut again)
+        }
         _ => None,
     };
     // Nothing resyncs a half-done reshape, so that no bit of a bitmap is of use.

@@ -12,15 +12,18 @@
 //! - A member whose superblock was last written before the reshape began does not say where its
 //!   data moves to. It is not used on the new side.
 
+use std::ops::Range;
+
+use wattle_engine::BadRanges;
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::units::{MemberIx, Sector};
-use wattle_engine::BadRanges;
 
 use super::reasons::Reasons;
 use super::sync::Sync;
 use super::{Slot, slots, sync};
 use crate::md::facts::{MemberFacts, Reshape, SuperblockFacts, Version};
 use crate::md::reason::Reason;
+use crate::problem::Check;
 
 /// A reshape that is not finished, as far as reading needs it.
 #[derive(Debug, Clone)]
@@ -33,6 +36,14 @@ pub struct ReshapeAssembly {
     pub old: ReshapeSide,
     /// After it.
     pub new: ReshapeSide,
+    /// What lies beyond the position and may have been moved already, in array sectors, where
+    /// nothing on the members tells: it is read only where a backup file does.
+    pub doubtful: Option<Range<u64>>,
+    /// By how much, in array sectors, data moves on the members, where Linux may have run further
+    /// past the position than that: what is beyond it is looked at.
+    pub moved_sectors: Option<u64>,
+    /// The operator says that Linux did not run past the position.
+    pub forced: bool,
     /// What the array holds, in sectors: what both geometries have room for, as Linux has it until
     /// the end of the reshape.
     pub size_sectors: u64,
@@ -51,7 +62,7 @@ pub struct ReshapeSide {
     /// The bad ranges of each member given, in their order, in sectors of its data.
     pub bad: Vec<BadRanges>,
     /// The array sectors that are read by it.
-    pub sectors: std::ops::Range<u64>,
+    pub sectors: Range<u64>,
 }
 
 impl ReshapeAssembly {
@@ -67,6 +78,13 @@ impl ReshapeAssembly {
     pub fn percent_done(&self) -> u64 {
         let done = self.new.sectors.end - self.new.sectors.start;
         u64::try_from(u128::from(done) * 100 / u128::from(self.size_sectors.max(1))).unwrap_or(100)
+    }
+
+    /// What the reshape moves in one go, in array sectors: whole stripes of both chunks.
+    #[must_use]
+    pub fn unit_sectors(&self) -> u64 {
+        let (old, new) = (&self.old.geometry, &self.new.geometry);
+        old.chunk().max(new.chunk()).0 * old.data_disks().max(new.data_disks()).max(1) as u64
     }
 
     /// The sides that hold something, in the order of the array.
@@ -100,6 +118,16 @@ pub(super) fn build(
     }
     let size_sectors = old.array_sectors().min(new.array_sectors()).0;
     let position = reshape.position.min(size_sectors);
+    let forced = reasons.policy.forced.has(Check::ReshapePosition);
+    let risk = risk(members, &old, &new, &reshape);
+    let (doubtful, moved_sectors) = match risk {
+        Risk::None => (None, None),
+        Risk::Below(bound) if reshape.backwards => ((position < bound).then_some(0..position), None),
+        Risk::Below(bound) => (Some(position..bound.min(size_sectors)), None),
+        Risk::Moved(_) if forced => (None, None),
+        Risk::Moved(sectors) => (None, Some(sectors)),
+    };
+    let doubtful = doubtful.filter(|range| !range.is_empty());
     let (below, above) = (0..position, position..size_sectors);
     let (of_old, of_new) = if reshape.backwards { (below, above) } else { (above, below) };
     // Rows of the new geometry that are filled; a reshape that goes down fills the last ones first.
@@ -121,6 +149,9 @@ pub(super) fn build(
     Some(ReshapeAssembly {
         position_sectors: position,
         backwards: reshape.backwards,
+        doubtful,
+        moved_sectors,
+        forced,
         old: ReshapeSide {
             geometry: old,
             slots: old_slots,
@@ -157,6 +188,13 @@ fn check(members: &[MemberFacts], fresh: &MemberFacts, reshape: &Reshape) -> Res
             "new_level",
             i64::from(reshape.new_level),
             "the level: md changes that before a reshape or behind it",
+        ));
+    }
+    if level == Level::Raid10 && reshape.new_layout != array.layout {
+        return Err(bad(
+            "new_layout",
+            i64::from(reshape.new_layout),
+            "the layout: Linux fails members and loses data where it changes that of a RAID 10",
         ));
     }
     if array.old_raid_disks() < 1 {
@@ -231,6 +269,44 @@ fn build_side(fresh: &MemberFacts, level: Level, reshape: Option<&Reshape>) -> R
     }
 }
 
+/// In which way Linux may have written over what the recorded position still needs.
+enum Risk {
+    /// In none.
+    None,
+    /// In place, as long as the position is below this array sector.
+    Below(u64),
+    /// By data that moves so many array sectors.
+    Moved(u64),
+}
+
+/// What the recorded position is worth (docs/formats.md §9.3). RAID 10 is not reshaped where it
+/// would have to be in place, and Linux looks at the offset there.
+///
+/// Of parity, new rows are written in front of old ones that are still needed. With more data
+/// members than before the distance grows as the reshape comes along, with fewer it shrinks: close
+/// to the array's start there is none, but for the offset. With as many there is nothing else.
+fn risk(members: &[MemberFacts], old: &Geometry, new: &Geometry, reshape: &Reshape) -> Risk {
+    if new.level() == Level::Raid10 {
+        return Risk::None;
+    }
+    let moves = members.iter().filter(|member| member.superblock.own_role().slot().is_some());
+    let moves = moves.filter_map(|member| member.superblock.reshape);
+    let moves = moves.map(|own| i64::from(own.new_offset_sectors.unwrap_or(0)));
+    let away = moves.map(|moved| if reshape.backwards { moved } else { -moved }).min().unwrap_or(0);
+    let (before, after) = (old.data_disks() as u64, new.data_disks() as u64);
+    if before == after {
+        let moved = u64::try_from(away).unwrap_or(0) * after;
+        return if moved > 0 { Risk::Moved(moved) } else { Risk::Below(u64::MAX) };
+    }
+    let chunk = old.chunk().max(new.chunk()).0;
+    let (fewer, more) = (before.min(after), before.max(after));
+    let gap = (2 * chunk).saturating_sub_signed(away);
+    let until = (gap * fewer * more).div_ceil(more - fewer);
+    // On the way down the last position that is recorded may be the one before.
+    let until = if reshape.backwards { until.saturating_mul(more).div_ceil(fewer) } else { until };
+    if gap == 0 { Risk::None } else { Risk::Below(until.next_multiple_of(chunk * after)) }
+}
+
 /// Where data starts on a member in the new geometry, in sectors; `None` where its superblock knows
 /// of no reshape, or the place is not on the member.
 fn new_offset(own: &SuperblockFacts) -> Option<u64> {
@@ -280,7 +356,13 @@ fn new_slot(members: &[MemberFacts], slot: &Slot, rows: u64, reshape: &Reshape) 
 impl ReshapeSide {
     /// Whether what is there is enough to read it; where it holds nothing, anything is.
     pub(super) fn is_enough(&self) -> bool {
-        self.sectors.is_empty() || self.geometry.survives(&slots::lost(&self.slots))
+        self.sectors.is_empty() || self.is_enough_alone()
+    }
+
+    /// Whether what is there is enough to read it, whether it holds something or not.
+    #[must_use]
+    pub fn is_enough_alone(&self) -> bool {
+        self.geometry.survives(&slots::lost(&self.slots))
     }
 
     /// The member in a slot, and where its data starts in this geometry.

@@ -6,17 +6,22 @@
 //!
 //! Invariant: nothing is written. Both sides are read-only, and so is what lies on them.
 
+mod window;
+
 use std::collections::BTreeMap;
 
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
+use wattle_engine::volume::StartMappedError;
 use wattle_engine::{
     ArrayHandle, ArraySpec, Leg, MapSegment, MapSpec, MappedHandle, MemberKey, MemberSpec, SegmentTarget,
     VolumeError, VolumeRef,
 };
+use wattle_format::md::backup::ReshapeBackup;
 use wattle_rt::{Core, Device};
 
+use self::window::{Piece, Sides, Source};
 use super::assemble::{ReshapeAssembly, ReshapeSide};
 use super::start::{ClaimedMember, spec_of};
 use crate::problem::{Code, Problem};
@@ -37,46 +42,93 @@ pub(super) struct Joined {
     pub below: Vec<VolumeRef>,
 }
 
+/// A backup file, and what its header says. It is only read.
+#[derive(Debug, Clone)]
+pub(crate) struct BackupFile {
+    /// The file.
+    pub device: Device,
+    /// Its header.
+    pub header: ReshapeBackup,
+}
+
 /// Starts both sides and the map. `members` are those in slots, by their place among the members
 /// given.
+///
+/// # Errors
+/// A [`Problem`]: the numbers do not fit together.
 pub(super) async fn join(
     core: &Core,
     name: &str,
     reshape: &ReshapeAssembly,
     members: &BTreeMap<usize, &ClaimedMember>,
     trust: &SideTrust,
+    backups: &[BackupFile],
 ) -> Result<Joined, Problem> {
-    let (mut sides, mut segments) = (Vec::new(), Vec::new());
-    for side in reshape.sides() {
-        let spec = side_spec(name, side, members, trust);
-        let leg = Leg { below: sides.len(), offset_bytes: side.sectors.start * SECTOR_BYTES };
-        let len_bytes = (side.sectors.end - side.sectors.start) * SECTOR_BYTES;
-        segments.push(MapSegment { len_bytes, target: SegmentTarget::Linear(leg) });
-        sides.push(ArrayHandle::start(core, spec, Box::new(NoMetadata)).await.volume());
-    }
-    let spec = MapSpec { below: sides.clone(), segments, read_only: true };
-    let mapped = match MappedHandle::start(core, name, spec).await {
-        Ok(mapped) => mapped,
+    let mut below = Vec::new();
+    let joined = join_over(core, name, reshape, &mut below, (members, trust, backups)).await;
+    match joined {
+        Ok(spec) => Ok(Joined { spec, below: below.into_iter().rev().collect() }),
         Err(error) => {
-            stop(core, &sides).await;
-            return Err(not_joined(name, &error.to_string()));
-        }
-    };
-    let below: Vec<_> = [mapped.volume()].into_iter().chain(sides).collect();
-    match mapped.volume().device(core, name).and_then(|device| one_member(name, device)) {
-        Ok(spec) => Ok(Joined { spec, below }),
-        Err(error) => {
-            stop(core, &below).await;
+            for volume in below.iter().rev() {
+                // They are read-only: nothing is to be recorded.
+                let _ = volume.stop(core).await;
+            }
             Err(not_joined(name, &error.to_string()))
         }
     }
 }
 
-async fn stop(core: &Core, volumes: &[VolumeRef]) {
-    for volume in volumes {
-        // They are read-only: nothing is to be recorded.
-        let _ = volume.stop(core).await;
+/// Starts what clients do not see, the lower layers first, and leaves it in `below`, also where it
+/// fails.
+async fn join_over(
+    core: &Core,
+    name: &str,
+    reshape: &ReshapeAssembly,
+    below: &mut Vec<VolumeRef>,
+    (members, trust, backups): (&BTreeMap<usize, &ClaimedMember>, &SideTrust, &[BackupFile]),
+) -> Result<ArraySpec, StartMappedError> {
+    let mut places = [None, None];
+    for (place, side) in places.iter_mut().zip([&reshape.old, &reshape.new]) {
+        // One that holds nothing may lack anything.
+        if side.is_enough_alone() {
+            *place = Some(below.len());
+            let spec = side_spec(name, side, members, trust);
+            below.push(ArrayHandle::start(core, spec, Box::new(NoMetadata)).await.volume());
+        }
     }
+    let first_file = below.len();
+    for backup in backups {
+        let spec = ArraySpec { read_only: true, ..one_member(name, backup.device.clone())? };
+        below.push(ArrayHandle::start(core, spec, Box::new(NoMetadata)).await.volume());
+    }
+    let open = |place: usize| below.get(place).map(|volume| volume.open(core)).transpose();
+    let opened = |place: Option<usize>| place.map_or(Ok(None), open);
+    let files = (first_file..).zip(backups).map(|(place, backup)| {
+        let volume = open(place)?.ok_or(VolumeError::Stopped)?;
+        Ok((backup.header.clone(), volume))
+    });
+    let files = files.collect::<Result<Vec<_>, VolumeError>>()?;
+    let sides =
+        Sides { reshape, old: opened(places[0])?, new: opened(places[1])?, backups: &files };
+    let segment = |piece: &Piece| {
+        let at = |place: Option<usize>, sectors: u64| {
+            let leg = place.map(|below| Leg { below, offset_bytes: sectors * SECTOR_BYTES });
+            leg.map_or(SegmentTarget::Missing, SegmentTarget::Linear)
+        };
+        let start = piece.sectors.start;
+        let target = match piece.source {
+            Source::Old => at(places[0], start),
+            Source::New => at(places[1], start),
+            Source::Kept { file, at_sectors } => at(Some(first_file + file), at_sectors),
+            Source::Unknown => SegmentTarget::Missing,
+        };
+        MapSegment { len_bytes: (piece.sectors.end - start) * SECTOR_BYTES, target }
+    };
+    let segments = sides.pieces().await.iter().map(segment).collect();
+    let spec = MapSpec { below: below.clone(), segments, read_only: true };
+    let mapped = MappedHandle::start(core, name, spec).await?.volume();
+    below.push(mapped.clone());
+    Ok(one_member(name, mapped.device(core, name)?)?)
 }
 
 /// One side as an array of its own.

@@ -419,11 +419,12 @@ pub fn fuzz_overlay(data: &[u8]) {
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 16] = [
+pub const ALL: [(&str, FuzzTarget); 17] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),
     ("ppl", fuzz_ppl),
+    ("backup", fuzz_backup),
     ("journal", fuzz_journal),
     ("partition", fuzz_partition),
     ("probe", fuzz_probe),

@@ -382,7 +382,8 @@ impl Claimed {
         let spec = ArraySpec { read_only: true, ..joined.spec };
         let (spec, metadata) = adapt(spec, Box::new(NoMetadata), None);
         let handle = ArrayHandle::start(core, spec, metadata).await.over(joined.below);
-        let (books, names, replayed) = (None, Vec::new(), None);
+        let (books, replayed) = (None, None);
+        let names = vec![(MemberKey(0), "old and new geometry".to_owned())];
         Ok(Started { handle, books, names, spares: Vec::new(), returning: Vec::new(), replayed })
     }
 }

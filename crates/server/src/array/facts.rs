@@ -1,9 +1,12 @@
 //! What a served array is, as far as it never changes while it runs.
 
+use wattle_control::events::slots_view;
 use wattle_control::facts::Features;
 use wattle_control::start::Claimed;
+use wattle_control::{Assembly, Slot};
+use wattle_engine::MemberState;
 use wattle_engine::geometry::{Geometry, LevelKind, layout_name};
-use wattle_engine::units::{MemberIx, SECTOR_BYTES};
+use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 
 use super::report;
 use crate::protocol::report::RecordedReport;
@@ -31,6 +34,37 @@ pub struct ServedFacts {
     pub is_blank: bool,
     /// What the superblocks said at the start; absent without metadata.
     pub recorded: Option<Box<RecordedReport>>,
+    /// What is below the one member that an array in the middle of a reshape is served as.
+    pub joined: Option<JoinedFacts>,
+}
+
+/// An array that is read by two geometries, as it was at the start.
+#[derive(Debug, Clone)]
+pub struct JoinedFacts {
+    /// Its level, the same before and after.
+    pub level: String,
+    /// By slot, as arrays show them.
+    pub slots: String,
+    /// How many slots are not in sync.
+    pub degraded: usize,
+}
+
+impl JoinedFacts {
+    fn of(assembly: &Assembly) -> Option<Self> {
+        assembly.reshape.as_ref()?;
+        let states = assembly.slots.iter().map(|slot| match *slot {
+            Slot::Missing => MemberState::Missing,
+            Slot::InSync { .. } => MemberState::InSync,
+            Slot::Rebuilding { valid_below_sectors, .. } => {
+                MemberState::Rebuilding { valid_below: Sector(valid_below_sectors) }
+            }
+        });
+        Some(Self {
+            level: assembly.geometry.as_ref()?.level().to_string(),
+            slots: slots_view(&states.collect::<Vec<_>>()),
+            degraded: assembly.degraded(),
+        })
+    }
 }
 
 impl ServedFacts {
@@ -53,6 +87,7 @@ impl ServedFacts {
                 _ => "resync",
             },
             recorded: report::recorded(claimed.superblocks()).map(Box::new),
+            joined: JoinedFacts::of(assembly),
             notes: overridden.chain(unsynced).chain(notes).collect(),
             ..Self::without_metadata(assembly.name(), geometry)
         }
@@ -70,6 +105,7 @@ impl ServedFacts {
             decisions: Vec::new(),
             is_blank: false,
             recorded: None,
+            joined: None,
         }
     }
 

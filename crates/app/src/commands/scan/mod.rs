@@ -196,6 +196,10 @@ fn first_problem(stack: &Stack) -> Option<Problem> {
     // Of a volume that is not all there it is no news that some of it cannot be read.
     let is_partial = |member: &&MemberScan| match member.origin {
         MemberOrigin::Logical { group, volume } => stack.groups[group].volumes[&volume].partial,
+        MemberOrigin::Array(array) => {
+            let reshape = scan.arrays[array].assembly.reshape.as_ref();
+            reshape.is_some_and(|reshape| reshape.doubtful.is_some())
+        }
         _ => false,
     };
     let of_members = scan.members.iter().filter(|member| !is_partial(member));

@@ -7,13 +7,16 @@
 //! - **Moved by an offset, with as many data members as before.** Linux 6.12 does not look at the
 //!   offset in the run that began the reshape, and records positions by time alone. How far it came
 //!   shows on the members: just behind its place the new and the old copy of everything still
-//!   agree, for as long as the offset is; before that stretch only the new copy is left.
+//!   agree, for as long as the offset is; before that stretch only the new copy is left. Free space
+//!   agrees with free space, so that only blocks count of which no two are the same.
 //! - **In place.** The old copy is gone at once, and no member tells how far Linux came. A backup
 //!   file tells it where it holds what only the new place has left; one that was written too late
 //!   holds what the old places had by then, and proves nothing.
 //!
 //! What is not proved either way is not read.
 
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use wattle_engine::Volume;
@@ -25,6 +28,7 @@ use crate::md::assemble::ReshapeAssembly;
 
 /// What is compared at once.
 const BLOCK_SECTORS: u64 = 8;
+const BLOCK_BYTES: usize = (BLOCK_SECTORS * SECTOR_BYTES) as usize;
 /// Blocks of a sample.
 const SAMPLE_BLOCKS: u64 = 16;
 /// Blocks that are read in one go.
@@ -32,8 +36,8 @@ const READ_BLOCKS: u64 = 256;
 /// Sectors of each data member beyond the position in which Linux's place is looked for: what it
 /// moves in the ten seconds between two records, and some more.
 const SEARCH_SECTORS: u64 = 4 << 21;
-/// Blocks that are not of one byte only and agree at both places, before they count as moved.
-const PROOF_BLOCKS: u64 = 8;
+/// Blocks of different content that agree at both places, before they count as moved.
+const PROOF_BLOCKS: usize = 8;
 
 /// Where a run of the array is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +81,23 @@ enum Compared {
     Apart,
     /// The same, of one byte only: free space is like free space.
     Blank,
-    /// The same.
-    Same,
+    /// The same, of content with this fingerprint.
+    Same(u64),
+}
+
+/// A run of blocks that are the same at both places.
+struct Run {
+    blocks: Range<u64>,
+    /// Fingerprints of what is not blank.
+    proof: BTreeSet<u64>,
+}
+
+/// How far Linux ran past what the old place still holds, in steps.
+enum Past {
+    /// Only the new place holds what is below.
+    Proved(u64),
+    /// Perhaps so: what agrees behind it is blank.
+    Possible(u64),
 }
 
 impl Sides<'_> {
@@ -88,8 +107,8 @@ impl Sides<'_> {
         let mut beyond = match (&reshape.doubtful, reshape.moved_sectors) {
             (Some(doubtful), _) => self.doubtful(self.steps_of(doubtful)).await,
             (None, Some(moved)) => match self.ran_past(moved).await {
-                0 => Vec::new(),
-                past => vec![(0..past, Source::New)],
+                Past::Proved(steps) => vec![(0..steps, Source::New)],
+                Past::Possible(steps) => vec![(0..steps, Source::Unknown)],
             },
             (None, None) => Vec::new(),
         };
@@ -133,70 +152,99 @@ impl Sides<'_> {
         from.min(end)..to.min(end)
     }
 
-    /// How many steps beyond the position only the new place holds: 0 unless that is proved.
-    async fn ran_past(&self, moved: u64) -> u64 {
+    /// How many steps beyond the position only the new place holds.
+    async fn ran_past(&self, moved: u64) -> Past {
+        // What agrees before the position was not written over, and so nothing behind it was.
+        if self.agrees_behind(moved).await {
+            return Past::Proved(0);
+        }
         let unit = self.reshape.unit_sectors();
         let data_disks = self.reshape.new.geometry.data_disks() as u64;
         let end = self.beyond_sectors().min(SEARCH_SECTORS.saturating_mul(data_disks)) / BLOCK_SECTORS;
         // Any stretch that is long enough has a sample in it.
         let stride = (moved / 2 / BLOCK_SECTORS).max(1);
         let enough = moved.saturating_sub(2 * unit).max(BLOCK_SECTORS) / BLOCK_SECTORS;
-        let mut at = 0;
+        let (mut at, mut possible) = (0, 0);
         while at < end {
             let sample = self.compare(at..(at + SAMPLE_BLOCKS.min(stride)).min(end)).await;
-            let Some(hit) = sample.iter().position(|block| *block == Compared::Same) else {
+            let Some(hit) = sample.iter().position(|block| *block != Compared::Apart) else {
                 at += stride;
                 continue;
             };
-            let (run, proof) = self.run_around(at + hit as u64, end).await;
-            if run.end - run.start >= enough && proof >= PROOF_BLOCKS {
-                return run.start * BLOCK_SECTORS;
+            let run = self.run_around(at + hit as u64, end).await;
+            let (start, is_proof) = (run.blocks.start, run.proof.len() >= PROOF_BLOCKS);
+            let is_long = run.blocks.end - start >= enough;
+            // At the position itself it may be shorter: Linux has not come further yet.
+            if is_proof && (is_long || start == 0) {
+                return Past::Proved(start * BLOCK_SECTORS);
             }
-            at = run.end.max(at + 1);
+            if is_long {
+                possible = start * BLOCK_SECTORS;
+            }
+            at = run.blocks.end.max(at + 1);
         }
-        0
+        Past::Possible(possible)
     }
 
-    /// The blocks around one that are the same at both places, and how many of them prove it.
-    async fn run_around(&self, at: u64, end: u64) -> (Range<u64>, u64) {
-        let (mut run, mut proof) = (at..at, 0);
-        'left: while run.start > 0 {
-            let from = run.start.saturating_sub(READ_BLOCKS);
-            for block in self.compare(from..run.start).await.into_iter().rev() {
-                match block {
-                    Compared::Apart => break 'left,
-                    Compared::Same => proof += 1,
-                    Compared::Blank => {}
+    /// Whether what lies before the position, as far as data moves, is proved to be at both places.
+    async fn agrees_behind(&self, moved: u64) -> bool {
+        let (position, size) = (self.reshape.position_sectors, self.reshape.size_sectors);
+        let behind = match self.reshape.backwards {
+            false => position.saturating_sub(moved)..position,
+            true => position..position.saturating_add(moved).min(size),
+        };
+        let (mut proof, mut at) = (BTreeSet::new(), behind.start);
+        while at < behind.end && proof.len() < PROOF_BLOCKS {
+            let end = (at + READ_BLOCKS * BLOCK_SECTORS).min(behind.end);
+            for block in self.compare_sectors(at..end).await {
+                if let Compared::Same(content) = block {
+                    proof.insert(content);
                 }
-                run.start -= 1;
             }
+            at = end;
         }
-        'right: while run.end < end {
-            let to = (run.end + READ_BLOCKS).min(end);
-            for block in self.compare(run.end..to).await {
-                match block {
-                    Compared::Apart => break 'right,
-                    Compared::Same => proof += 1,
-                    Compared::Blank => {}
-                }
-                run.end += 1;
-            }
-        }
-        (run, proof)
+        proof.len() >= PROOF_BLOCKS
     }
 
-    /// Compares blocks of steps at both places.
+    /// The run around a block.
+    async fn run_around(&self, at: u64, end: u64) -> Run {
+        let mut run = Run { blocks: at..at, proof: BTreeSet::new() };
+        'left: while run.blocks.start > 0 {
+            let from = run.blocks.start.saturating_sub(READ_BLOCKS);
+            for block in self.compare(from..run.blocks.start).await.into_iter().rev() {
+                if !run.takes(block) {
+                    break 'left;
+                }
+                run.blocks.start -= 1;
+            }
+        }
+        'right: while run.blocks.end < end {
+            let to = (run.blocks.end + READ_BLOCKS).min(end);
+            for block in self.compare(run.blocks.end..to).await {
+                if !run.takes(block) {
+                    break 'right;
+                }
+                run.blocks.end += 1;
+            }
+        }
+        run
+    }
+
+    /// Compares blocks of steps at both places, in the direction of the reshape.
     async fn compare(&self, blocks: Range<u64>) -> Vec<Compared> {
         let steps = blocks.start * BLOCK_SECTORS..blocks.end * BLOCK_SECTORS;
-        let (old, new) = (self.read(self.old.as_ref(), &steps).await, self.read(self.new.as_ref(), &steps).await);
-        let apart = vec![Compared::Apart; usize::try_from(blocks.end - blocks.start).unwrap_or(0)];
+        let compared = self.compare_sectors(self.sectors(&steps)).await;
+        if self.reshape.backwards { compared.into_iter().rev().collect() } else { compared }
+    }
+
+    /// Compares blocks of the array at both places.
+    async fn compare_sectors(&self, sectors: Range<u64>) -> Vec<Compared> {
+        let apart = vec![Compared::Apart; ((sectors.end - sectors.start) / BLOCK_SECTORS) as usize];
+        let (Some(old), Some(new)) = (&self.old, &self.new) else { return apart };
+        let (old, new) = (read(old, sectors.clone()).await, read(new, sectors).await);
         let (Some(old), Some(new)) = (old, new) else { return apart };
-        let compared = old.iter().zip(&new).map(|(old, new)| match old == new {
-            false => Compared::Apart,
-            true if old.iter().all(|byte| Some(byte) == old.first()) => Compared::Blank,
-            true => Compared::Same,
-        });
-        compared.collect()
+        let blocks = old.chunks(BLOCK_BYTES).zip(new.chunks(BLOCK_BYTES));
+        blocks.map(|(old, new)| Compared::of(old, new)).collect()
     }
 
     /// Reads steps of a volume, by blocks in their order; `None` if that fails.
@@ -205,7 +253,7 @@ impl Sides<'_> {
     }
 
     fn in_order(&self, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let blocks = bytes.chunks((BLOCK_SECTORS * SECTOR_BYTES) as usize).map(<[u8]>::to_vec);
+        let blocks = bytes.chunks(BLOCK_BYTES).map(<[u8]>::to_vec);
         if self.reshape.backwards { blocks.rev().collect() } else { blocks.collect() }
     }
 
@@ -291,6 +339,32 @@ impl Sides<'_> {
             }
         }
         Some(self.in_order(&bytes))
+    }
+}
+
+impl Compared {
+    fn of(old: &[u8], new: &[u8]) -> Self {
+        if old != new {
+            return Self::Apart;
+        }
+        if old.iter().all(|byte| Some(byte) == old.first()) {
+            return Self::Blank;
+        }
+        let mut fingerprint = DefaultHasher::new();
+        old.hash(&mut fingerprint);
+        Self::Same(fingerprint.finish())
+    }
+}
+
+impl Run {
+    /// Whether a block belongs to it; what it proves is kept.
+    fn takes(&mut self, block: Compared) -> bool {
+        if let Compared::Same(content) = block
+            && self.proof.len() < PROOF_BLOCKS
+        {
+            self.proof.insert(content);
+        }
+        block != Compared::Apart
     }
 }
 

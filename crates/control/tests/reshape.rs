@@ -182,12 +182,17 @@ fn what_md_does_not_write_is_refused() {
         damage(&mut members);
         let assembly = decide(&members);
         let Access::Refused(reasons) = &assembly.access else { panic!("{field}: {:?}", assembly.access) };
-        let found = reasons.iter().any(|reason| matches!(reason, Reason::BadNumber { field: it, .. } if *it == field));
+        let found = reasons
+            .iter()
+            .any(|reason| matches!(reason, Reason::BadNumber { field: it, .. } if *it == field));
         assert!(found, "{field}: {reasons:?}");
     }
     let mut wide = reshaping(5, 4, 5, 20480, -256);
     change(&mut wide, |reshape| reshape.delta_disks = i32::MIN);
     refusals(&decide(&wide));
+    let mut logged = reshaping(5, 4, 5, 20480, -256);
+    each(&mut logged, |superblock| superblock.features = Features::RESHAPE | Features::PPL);
+    assert_eq!(refusals(&decide(&logged)), [Code::Reshaping]);
     let mut layout = reshaping(10, 4, 4, 2048, -256);
     change(&mut layout, |reshape| reshape.new_layout = 0x10201);
     assert!(refusals(&decide(&layout)).contains(&Code::ImpossibleGeometry));

@@ -9,7 +9,8 @@ use crate::lvm::text::Section;
 use crate::lvm::{Label, Stamp, Vg};
 use crate::md::badblocks::BadBlocks;
 use crate::md::{
-    DeviceRole, JournalChecksum, Superblock, SuperblockFields, Version, backup, bitmap, identify, journal, ppl, read,
+    DeviceRole, JournalChecksum, Superblock, SuperblockFields, Version, backup, bitmap, identify, journal,
+    ppl, read,
 };
 use crate::overlay;
 use crate::rescue_map::{CompleteMap, Phase, RescueMap, Status};

@@ -104,7 +104,10 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
 /// The access with what the command line says of members: their maps, and where writes go.
 fn prepare(access: MemberAccess, cli: &Cli, screen: Screen) -> Result<MemberAccess, Problem> {
     let backups = cli.command.backup_files().iter().map(|file| file.to_string_lossy().into_owned());
-    let access = access.with_backups(backups.collect()).with_maps(cli.maps()?).with_notes(Arc::new(|line| output::note(&printable(line))));
+    let access = access
+        .with_backups(backups.collect())
+        .with_maps(cli.maps()?)
+        .with_notes(Arc::new(|line| output::note(&printable(line))));
     match cli.command.overlay() {
         None => Ok(access),
         Some(dir) => keep_writes_in(access, dir, screen),

@@ -10,7 +10,6 @@ use crate::harness::{Room, Said, Serve, fixtures, require, run, tool};
 
 /// A case of fixtures/reshape.
 struct Reshaped {
-    id: String,
     facts: Value,
     room: Room,
     members: Vec<String>,
@@ -32,7 +31,7 @@ impl Reshaped {
             image
         };
         let members = (0..facts["members"].as_u64().unwrap()).map(unpack).collect();
-        Some(Self { id: id.to_owned(), facts, room, members })
+        Some(Self { facts, room, members })
     }
 
     fn number(&self, field: &str) -> u64 {
@@ -186,7 +185,8 @@ fn set_position(member: &str, sectors: u64) {
     let at = superblock_at(&bytes);
     bytes[at + 44 * 4..at + 46 * 4].copy_from_slice(&sectors.to_le_bytes());
     bytes[at + 38 * 4..at + 39 * 4].fill(0);
-    let words = bytes[at..at + 4096].chunks(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap())));
+    let words =
+        bytes[at..at + 4096].chunks(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap())));
     let sum: u64 = words.sum();
     let folded = (sum as u32).wrapping_add((sum >> 32) as u32);
     bytes[at + 38 * 4..at + 39 * 4].copy_from_slice(&folded.to_le_bytes());
@@ -209,7 +209,8 @@ fn backup_file(uuid: &[u8], parts: [(u64, u64); 2], content: &[u8]) -> Vec<u8> {
     bytes[..16].copy_from_slice(b"md_backup_data-2");
     bytes[16..32].copy_from_slice(uuid);
     let [(start, end), (start2, end2)] = parts;
-    let numbers = [(40, 8), (48, start), (56, end - start), (72, end - start), (80, start2), (88, end2 - start2)];
+    let numbers =
+        [(40, 8), (48, start), (56, end - start), (72, end - start), (80, start2), (88, end2 - start2)];
     for (at, number) in numbers {
         bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
     }
@@ -229,7 +230,9 @@ fn it_is_shown_with_both_geometries_and_served_read_only() {
     let members = || case.members.iter().cloned();
     case.room.untouched(|| {
         let scan = run(["scan".to_owned()].into_iter().chain(members())).ok();
-        for words in ["in the middle of a reshape from raid5", "of 4 members", "of 5 members", "% done", "--read-only"] {
+        for words in
+            ["in the middle of a reshape from raid5", "of 4 members", "of 5 members", "% done", "--read-only"]
+        {
             assert!(scan.text().contains(words), "{words}: {}", scan.text());
         }
         let json = run(["scan", "--json"].map(str::to_owned).into_iter().chain(members())).ok().json();
@@ -250,7 +253,10 @@ fn it_is_shown_with_both_geometries_and_served_read_only() {
         assert!(fs::read(&copy).unwrap() == case.expected());
     }
     let array = server.array();
-    assert_eq!((array["read_only"].as_bool(), array["size_bytes"].as_u64()), (Some(true), Some(case.number("array_sectors") * 512)));
+    assert_eq!(
+        (array["read_only"].as_bool(), array["size_bytes"].as_u64()),
+        (Some(true), Some(case.number("array_sectors") * 512))
+    );
     assert!(array["notes"].to_string().contains("in the middle of a reshape"), "{array}");
     server.stop();
 }

@@ -45,7 +45,8 @@ pub fn read(case: &Case, facts: &Facts, members: &[PathBuf]) {
     } else {
         crate::check_content(id, members, &expected);
         for out in 0..members.len() {
-            let rest: Vec<_> = members.iter().enumerate().filter(|(m, _)| *m != out).map(|(_, path)| path.clone()).collect();
+            let rest: Vec<_> =
+                members.iter().enumerate().filter(|(m, _)| *m != out).map(|(_, path)| path.clone()).collect();
             let what = format!("{id} without {out}");
             if case.is_short() {
                 right_or_refused(&what, &cat(&[], &rest), &expected);
@@ -79,7 +80,12 @@ fn right_or_refused(what: &str, output: &Output, expected: &[u8]) {
 }
 
 fn cat(args: &[&str], members: &[PathBuf]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_wattle")).arg("cat").args(args).args(members).output().expect("wattle runs")
+    Command::new(env!("CARGO_BIN_EXE_wattle"))
+        .arg("cat")
+        .args(args)
+        .args(members)
+        .output()
+        .expect("wattle runs")
 }
 
 fn contents(members: &[PathBuf]) -> BTreeMap<&Path, Vec<u8>> {

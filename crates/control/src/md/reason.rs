@@ -187,7 +187,10 @@ impl fmt::Display for ReshapeSummary {
         write!(f, "in the middle of a reshape from {from} to {to}, {percent} % done")?;
         let Some(doubtful) = &self.doubtful else { return Ok(()) };
         let (start, end) = (doubtful.start * SECTOR_BYTES, doubtful.end * SECTOR_BYTES);
-        write!(f, "; bytes {start} to {end} of it may have been moved already or not, and are an error where no backup file tells")
+        write!(
+            f,
+            "; bytes {start} to {end} of it may have been moved already or not, and are an error where no backup file tells"
+        )
     }
 }
 

@@ -378,7 +378,8 @@ impl Claimed {
             slots.filter_map(|(slot, seat)| Some((slot.member()?, seat.as_ref()?))).collect();
         let trust = Trust::of(&self.assembly);
         let parity = SideTrust { below: trust.below, unclean: self.assembly.state != SyncState::Clean };
-        let joined = reshape::join(core, self.assembly.name(), reshape, &members, &parity, &self.backups).await?;
+        let joined =
+            reshape::join(core, self.assembly.name(), reshape, &members, &parity, &self.backups).await?;
         let spec = ArraySpec { read_only: true, ..joined.spec };
         let (spec, metadata) = adapt(spec, Box::new(NoMetadata), None);
         let handle = ArrayHandle::start(core, spec, metadata).await.over(joined.below);

@@ -289,7 +289,8 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
 
 fn reshape_report(reshape: &ReshapeAssembly) -> ReshapeReport {
     let summary = ReshapeSummary::of(reshape);
-    let range = |range: Range<u64>| RangeReport { start_bytes: bytes(range.start), end_bytes: bytes(range.end) };
+    let range =
+        |range: Range<u64>| RangeReport { start_bytes: bytes(range.start), end_bytes: bytes(range.end) };
     ReshapeReport {
         from: summary.from,
         to: summary.to,

@@ -370,8 +370,9 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
     let geometry = match array.reshape {
         _ if slot_count == 0 => None,
         // Members are left out by the side that needs most of them.
-        Some(_) => reshape::build(members, &filled.slots, fresh, &mut reasons)
-            .map(|reshape| reshape.wider().clone()),
+        Some(_) => {
+            reshape::build(members, &filled.slots, fresh, &mut reasons).map(|reshape| reshape.wider().clone())
+        }
         None => slots::build_geometry(members, &filled.slots, fresh, &mut reasons),
     };
     if let Some(geometry) = &geometry {
@@ -471,7 +472,9 @@ fn check_features(
     }
     match reshape {
         Some(reshape) => reasons.read_only(Reason::Reshaping(ReshapeSummary::of(reshape))),
-        None if array.has(Features::RESHAPE) => _ = reasons.refuse(Reason::ReshapeUnknown),
+        None if array.has(Features::RESHAPE) && !reasons.refused.contains(&Reason::ReshapeUnknown) => {
+            reasons.refuse(Reason::ReshapeUnknown);
+        }
         None => {}
     }
     if array.has(Features::CLUSTERED) {

@@ -21,7 +21,7 @@ use wattle_engine::units::{MemberIx, Sector};
 use super::reasons::Reasons;
 use super::sync::Sync;
 use super::{Slot, slots, sync};
-use crate::md::facts::{MemberFacts, Reshape, SuperblockFacts, Version};
+use crate::md::facts::{Features, MemberFacts, Reshape, SuperblockFacts, Version};
 use crate::md::reason::Reason;
 use crate::problem::Check;
 
@@ -89,8 +89,7 @@ impl ReshapeAssembly {
 
     /// The sides that hold something, in the order of the array.
     pub fn sides(&self) -> impl Iterator<Item = &ReshapeSide> {
-        let (first, second) =
-            if self.backwards { (&self.old, &self.new) } else { (&self.new, &self.old) };
+        let (first, second) = if self.backwards { (&self.old, &self.new) } else { (&self.new, &self.old) };
         [first, second].into_iter().filter(|side| !side.sectors.is_empty())
     }
 }
@@ -104,7 +103,8 @@ pub(super) fn build(
 ) -> Option<ReshapeAssembly> {
     let array = &fresh.superblock;
     let reshape = array.reshape?;
-    let geometries = check(members, fresh, &reshape)
+    let used: Vec<_> = filled.iter().filter_map(|slot| members.get(slot.member()?)).collect();
+    let geometries = check(&used, fresh, &reshape)
         .and_then(|level| Ok((build_side(fresh, level, None)?, build_side(fresh, level, Some(&reshape))?)));
     let (old, new) = match geometries {
         Ok(both) => both,
@@ -119,8 +119,7 @@ pub(super) fn build(
     let size_sectors = old.array_sectors().min(new.array_sectors()).0;
     let position = reshape.position.min(size_sectors);
     let forced = reasons.policy.forced.has(Check::ReshapePosition);
-    let risk = risk(members, &old, &new, &reshape);
-    let (doubtful, moved_sectors) = match risk {
+    let (doubtful, moved_sectors) = match risk(&used, &old, &new, &reshape) {
         Risk::None => (None, None),
         Risk::Below(bound) if reshape.backwards => ((position < bound).then_some(0..position), None),
         Risk::Below(bound) => (Some(position..bound.min(size_sectors)), None),
@@ -172,7 +171,7 @@ pub(super) fn build(
 
 /// Refuses what md does not write: reshapes of other levels, from one level to another (md changes
 /// the level before a reshape or behind it), and what differs between superblocks of one update.
-fn check(members: &[MemberFacts], fresh: &MemberFacts, reshape: &Reshape) -> Result<Level, Reason> {
+fn check(used: &[&MemberFacts], fresh: &MemberFacts, reshape: &Reshape) -> Result<Level, Reason> {
     let array = &fresh.superblock;
     let bad = |field, found: i64, expected| Reason::BadNumber {
         member: fresh.name.clone(),
@@ -180,6 +179,10 @@ fn check(members: &[MemberFacts], fresh: &MemberFacts, reshape: &Reshape) -> Res
         found: found.unsigned_abs(),
         expected,
     };
+    if array.features.intersects(Features::JOURNAL | Features::PPL | Features::MULTIPLE_PPLS) {
+        // md reshapes no array that has a log.
+        return Err(Reason::ReshapeUnknown);
+    }
     let level = Level::from_md(array.level)
         .filter(|level| matches!(level, Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10))
         .ok_or_else(|| bad("level", i64::from(array.level), "4, 5, 6 or 10: others are not reshaped"))?;
@@ -200,7 +203,7 @@ fn check(members: &[MemberFacts], fresh: &MemberFacts, reshape: &Reshape) -> Res
     if array.old_raid_disks() < 1 {
         return Err(bad("delta_disks", i64::from(reshape.delta_disks), "less than raid_disks"));
     }
-    for member in members {
+    for member in used {
         let own = &member.superblock;
         let Some(theirs) = own.reshape.filter(|_| own.events == array.events) else { continue };
         let fields = [
@@ -218,11 +221,12 @@ fn check(members: &[MemberFacts], fresh: &MemberFacts, reshape: &Reshape) -> Res
     }
     let moved_out = |member: &&MemberFacts| {
         let own = &member.superblock;
-        own.own_role().slot().is_some()
-            && own.reshape.is_some()
-            && new_offset(own).and_then(|start| start.checked_add(array.size_sectors)).is_none_or(|end| end > member.size_sectors)
+        own.reshape.is_some()
+            && new_offset(own)
+                .and_then(|start| start.checked_add(array.size_sectors))
+                .is_none_or(|end| end > member.size_sectors)
     };
-    if let Some(member) = members.iter().find(moved_out) {
+    if let Some(member) = used.iter().copied().find(moved_out) {
         let moves = member.superblock.reshape.and_then(|reshape| reshape.new_offset_sectors).unwrap_or(0);
         return Err(Reason::BadNumber {
             member: member.name.clone(),
@@ -252,8 +256,7 @@ fn build_side(fresh: &MemberFacts, level: Level, reshape: Option<&Reshape>) -> R
         component_size: Sector(rounded),
         member_sizes: Vec::new(),
     });
-    let geometry =
-        geometry.map_err(|source| Reason::Geometry { member: fresh.name.clone(), source })?;
+    let geometry = geometry.map_err(|source| Reason::Geometry { member: fresh.name.clone(), source })?;
     let Some(reshape) = reshape.filter(|_| level != Level::Raid10) else { return Ok(geometry) };
     // Linux moves whole stripes of both chunks.
     let unit = u64::from(largest) * geometry.data_disks() as u64;
@@ -285,12 +288,11 @@ enum Risk {
 /// Of parity, new rows are written in front of old ones that are still needed. With more data
 /// members than before the distance grows as the reshape comes along, with fewer it shrinks: close
 /// to the array's start there is none, but for the offset. With as many there is nothing else.
-fn risk(members: &[MemberFacts], old: &Geometry, new: &Geometry, reshape: &Reshape) -> Risk {
+fn risk(used: &[&MemberFacts], old: &Geometry, new: &Geometry, reshape: &Reshape) -> Risk {
     if new.level() == Level::Raid10 {
         return Risk::None;
     }
-    let moves = members.iter().filter(|member| member.superblock.own_role().slot().is_some());
-    let moves = moves.filter_map(|member| member.superblock.reshape);
+    let moves = used.iter().filter_map(|member| member.superblock.reshape);
     let moves = moves.map(|own| i64::from(own.new_offset_sectors.unwrap_or(0)));
     let away = moves.map(|moved| if reshape.backwards { moved } else { -moved }).min().unwrap_or(0);
     let (before, after) = (old.data_disks() as u64, new.data_disks() as u64);
@@ -344,7 +346,9 @@ fn new_slot(members: &[MemberFacts], slot: &Slot, rows: u64, reshape: &Reshape) 
     }
     match *slot {
         // 0.90 has no number for it: what a reshape fills is filled as far as that came.
-        Slot::Rebuilding { .. } if own.version == Version::V090 && !reshape.backwards => Slot::InSync { member },
+        Slot::Rebuilding { .. } if own.version == Version::V090 && !reshape.backwards => {
+            Slot::InSync { member }
+        }
         Slot::Rebuilding { valid_below_sectors, .. } if valid_below_sectors >= rows => {
             Slot::InSync { member }
         }

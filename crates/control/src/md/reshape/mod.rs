@@ -108,8 +108,7 @@ async fn join_over(
         Ok((backup.header.clone(), volume))
     });
     let files = files.collect::<Result<Vec<_>, VolumeError>>()?;
-    let sides =
-        Sides { reshape, old: opened(places[0])?, new: opened(places[1])?, backups: &files };
+    let sides = Sides { reshape, old: opened(places[0])?, new: opened(places[1])?, backups: &files };
     let segment = |piece: &Piece| {
         let at = |place: Option<usize>, sectors: u64| {
             let leg = place.map(|below| Leg { below, offset_bytes: sectors * SECTOR_BYTES });

@@ -194,7 +194,7 @@ fn set_position(member: &str, sectors: u64) {
 }
 
 fn superblock_at(bytes: &[u8]) -> usize {
-    (bytes.len() / 512 & !127).saturating_sub(128) * 512
+    ((bytes.len() / 512) & !127).saturating_sub(128) * 512
 }
 
 fn array_uuid(member: &str) -> Vec<u8> {

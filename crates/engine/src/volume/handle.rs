@@ -31,7 +31,7 @@ use crate::state::{Home, MemberSpec, StateShard};
 #[derive(Debug, Clone)]
 pub struct ArrayHandle {
     fixed: Arc<Fixed>,
-    tuning: ArrayTuning,
+    tuning: Arc<ArrayTuning>,
     /// What its members lie on and ends with it, the upper layers first.
     below: Arc<[VolumeRef]>,
 }
@@ -103,7 +103,7 @@ impl ArrayHandle {
             jobs.control.begins();
             core.spawn(job::run(core.clone(), home, jobs.control.clone(), fixed.clone(), tuning.sync));
         }
-        Self { fixed, tuning, below: Arc::new([]) }
+        Self { fixed, tuning: Arc::new(tuning), below: Arc::new([]) }
     }
 
     /// The same array with volumes that its members lie on and that nothing else uses, the upper

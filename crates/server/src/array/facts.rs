@@ -35,7 +35,7 @@ pub struct ServedFacts {
     /// What the superblocks said at the start; absent without metadata.
     pub recorded: Option<Box<RecordedReport>>,
     /// What is below the one member that an array in the middle of a reshape is served as.
-    pub joined: Option<JoinedFacts>,
+    pub joined: Option<Box<JoinedFacts>>,
 }
 
 /// An array that is read by two geometries, as it was at the start.
@@ -87,7 +87,7 @@ impl ServedFacts {
                 _ => "resync",
             },
             recorded: report::recorded(claimed.superblocks()).map(Box::new),
-            joined: JoinedFacts::of(assembly),
+            joined: JoinedFacts::of(assembly).map(Box::new),
             notes: overridden.chain(unsynced).chain(notes).collect(),
             ..Self::without_metadata(assembly.name(), geometry)
         }

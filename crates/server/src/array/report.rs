@@ -44,7 +44,7 @@ pub fn array_report(facts: &ServedFacts, status: &ArrayStatus) -> ArrayReport {
     let synced = status.synced_below == Sector::MAX;
     let states: Vec<_> = status.members.iter().map(|member| member.state).collect();
     let replacements = (0..).zip(&status.replacements).filter(|(_, member)| member.device.is_some());
-    let joined = facts.joined.as_ref();
+    let joined = facts.joined.as_deref();
     let degraded = status.degraded + joined.map_or(0, |joined| joined.degraded);
     ArrayReport {
         name: facts.name.clone(),

@@ -392,8 +392,8 @@ pub(super) fn check_enough(
     enough
 }
 
-/// Refuses parity that cannot be trusted where data of a side would be computed from it. True if the
-/// operator trusts it all the same.
+/// Refuses parity that cannot be trusted where data of a side would be computed from it. True if
+/// the operator trusts it all the same.
 pub(super) fn check_dirty_degraded(
     members: &[MemberFacts],
     reshape: &ReshapeAssembly,

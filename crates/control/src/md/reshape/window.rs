@@ -154,6 +154,9 @@ impl Sides<'_> {
 
     /// How many steps beyond the position only the new place holds.
     async fn ran_past(&self, moved: u64) -> Past {
+        if self.new.is_none() {
+            return Past::Possible(self.beyond_sectors());
+        }
         // What agrees before the position was not written over, and so nothing behind it was.
         if self.agrees_behind(moved).await {
             return Past::Proved(0);

@@ -108,7 +108,8 @@ pub fn note_unused(scan: &Scan, array: &ArrayScan) {
     why::unused(scan, array).iter().for_each(|line| output::note(&printable(line)));
 }
 
-/// Tells, before an array is read, that it is in the middle of a reshape, and what of it is an error.
+/// Tells, before an array is read, that it is in the middle of a reshape, and what of it is an
+/// error.
 pub fn note_reshape(array: &ArrayScan) {
     let problems = array.assembly.problems().into_iter();
     let reshaping = problems.filter(|problem| problem.code == Code::Reshaping);

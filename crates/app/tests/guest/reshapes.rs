@@ -58,8 +58,7 @@ pub fn read(case: &Case, facts: &Facts, members: &[PathBuf]) {
     assert!(before == contents(members), "{id}: a member was written to");
 }
 
-/// Nothing tells how far Linux came: what lies beyond the position is an error, or right by force if
-/// it was stopped there.
+/// Nothing tells how far Linux came: what lies beyond the position is an error.
 fn in_place(id: &str, facts: &Facts, members: &[PathBuf], expected: &[u8]) {
     let position: usize = facts["reshape_position"].parse().expect("a number");
     let length = (position * 512).to_string();

@@ -183,8 +183,8 @@ impl SuperblockFields {
         }
     }
 
-    /// Whether the reshape in progress fills this device as it goes, so that it holds nothing of the
-    /// old geometry. Of 0.90 only: 1.x has [`Self::recovery_offset`] for it.
+    /// Whether the reshape in progress fills this device as it goes, so that it holds nothing of
+    /// the old geometry. Of 0.90 only: 1.x has [`Self::recovery_offset`] for it.
     #[must_use]
     pub fn is_filled_by_reshape(&self) -> bool {
         match self {

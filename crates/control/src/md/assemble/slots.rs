@@ -194,8 +194,8 @@ pub(super) fn bad_in_data(member: &MemberFacts) -> Option<Vec<Range<u64>>> {
     bad_in(member, own.data_offset_sectors..own.data_offset_sectors.saturating_add(own.data_size_sectors))
 }
 
-/// The recorded bad ranges of a member in these sectors of it, counted from the first of them. Those
-/// of a list that cannot be read are none: such a member is left out where it can be.
+/// The recorded bad ranges of a member in these sectors of it, counted from the first of them.
+/// Those of a list that cannot be read are none: such a member is left out where it can be.
 pub(super) fn bad_within(member: &MemberFacts, data: Range<u64>) -> BadRanges {
     let sectors = |range: Range<u64>| Sector(range.start)..Sector(range.end);
     bad_in(member, data).into_iter().flatten().map(sectors).collect()

@@ -108,6 +108,14 @@ pub fn note_unused(scan: &Scan, array: &ArrayScan) {
     why::unused(scan, array).iter().for_each(|line| output::note(&printable(line)));
 }
 
+/// Tells, before an array is read, that it is in the middle of a reshape, and what of it is an
+/// error.
+pub fn note_reshape(array: &ArrayScan) {
+    let problems = array.assembly.problems().into_iter();
+    let reshaping = problems.filter(|problem| problem.code == Code::Reshaping);
+    reshaping.for_each(|problem| output::note(&printable(&problem.what)));
+}
+
 /// Runs `main` on as many cores as asked for, or else as there are, up to `cores_max`.
 ///
 /// # Errors

@@ -155,11 +155,12 @@ impl Explanation<'_> {
             }
             Reason::DegradedNotAllowed { .. } => self.serve("--degraded=auto"),
             Reason::DuplicateRole { second, .. } => self.serve_without("", Some(second)),
-            Reason::UnknownFeatures { .. } | Reason::Reshaping | Reason::JournalNotEmpty { .. } => {
+            Reason::UnknownFeatures { .. } | Reason::ReshapeUnknown | Reason::JournalNotEmpty { .. } => {
                 self.mdadm("")
             }
             Reason::Raid0Layout => self.mdadm(" --update=layout-original"),
-            Reason::JournalUnused
+            Reason::Reshaping(_)
+            | Reason::JournalUnused
             | Reason::JournalMissing
             | Reason::Clustered
             | Reason::CollidingLayout { .. }

@@ -13,7 +13,8 @@ use crate::lvm::text::Section;
 use crate::lvm::{Label, Stamp, Vg};
 use crate::md::badblocks::BadBlocks;
 use crate::md::{
-    DeviceRole, JournalChecksum, Superblock, SuperblockFields, Version, bitmap, identify, journal, ppl, read,
+    DeviceRole, JournalChecksum, Superblock, SuperblockFields, Version, backup, bitmap, identify, journal,
+    ppl, read,
 };
 use crate::overlay;
 use crate::rescue_map::{CompleteMap, Phase, RescueMap, Status};
@@ -66,6 +67,16 @@ fn change(mut superblock: Superblock, size_sectors: u64) {
     let _ = superblock.set_recovery_offset(Some(5));
     assert_eq!(superblock.checksum(), superblock.computed_checksum(), "sealed after every change");
     let _ = superblock.check(size_sectors);
+}
+
+/// The header of a reshape's backup file.
+pub fn fuzz_backup(data: &[u8]) {
+    let Ok(header) = backup::ReshapeBackup::decode(data) else { return };
+    assert!(backup::is_reshape_backup(data) && header.parts.len() <= 2);
+    for part in header.parts {
+        let end = |start: u64| start.checked_add(part.len_sectors).and_then(|end| end.checked_mul(512));
+        assert!(end(part.at_sectors).is_some() && end(part.array_start_sectors).is_some(), "counts in bytes");
+    }
 }
 
 /// Bitmap header and bits.
@@ -454,6 +465,7 @@ pub const ALL: [(&str, FuzzTarget); 17] = [
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),
     ("ppl", fuzz_ppl),
+    ("backup", fuzz_backup),
     ("journal", fuzz_journal),
     ("partition", fuzz_partition),
     ("probe", fuzz_probe),

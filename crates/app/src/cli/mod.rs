@@ -170,7 +170,16 @@ pub enum CliCommand {
 impl CliCommand {
     /// Where what is written to members goes instead.
     pub fn overlay(&self) -> Option<&Path> {
-        let overlay = match self {
+        self.looking()?.dir.as_deref()
+    }
+
+    /// Backup files of reshapes.
+    pub fn backup_files(&self) -> &[PathBuf] {
+        self.looking().map_or(&[], |looking| &looking.backup_files)
+    }
+
+    fn looking(&self) -> Option<&OverlayArgs> {
+        Some(match self {
             Self::Scan(args) => &args.overlay,
             Self::Examine(args) => &args.overlay,
             Self::Cat(args) => &args.overlay,
@@ -181,8 +190,7 @@ impl CliCommand {
             Self::Why(args) => &args.overlay,
             // `mount` leaves it to the server that it starts.
             _ => return None,
-        };
-        overlay.dir.as_deref()
+        })
     }
 }
 
@@ -581,13 +589,17 @@ pub struct Force {
     pub checks: Vec<Check>,
 }
 
-/// `--overlay`.
+/// `--overlay` and `--backup-file`.
 #[derive(Debug, Clone, Args)]
 pub struct OverlayArgs {
     /// Only read members: what is written to them goes to files in DIR, which is made if it is not
     /// there, and is found there the next time.
     #[arg(long = "overlay", value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// A backup file of `mdadm --grow`, of an array that died in the middle of it; may be given
+    /// several times. It is only read.
+    #[arg(long = "backup-file", value_name = "FILE")]
+    pub backup_files: Vec<PathBuf>,
 }
 
 /// How the work is done.

@@ -104,7 +104,11 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
 
 /// The access with what the command line says of members: their maps, and where writes go.
 fn prepare(access: MemberAccess, cli: &Cli, screen: Screen) -> Result<MemberAccess, Problem> {
-    let access = access.with_maps(cli.maps()?).with_notes(Arc::new(|line| output::note(&printable(line))));
+    let backups = cli.command.backup_files().iter().map(|file| file.to_string_lossy().into_owned());
+    let access = access
+        .with_backups(backups.collect())
+        .with_maps(cli.maps()?)
+        .with_notes(Arc::new(|line| output::note(&printable(line))));
     let access = match cli.keys() {
         // `mount` leaves it to the server that it starts.
         Some((keys, asks)) if !matches!(cli.command, CliCommand::Mount(_)) => {

@@ -290,6 +290,9 @@ impl Background {
         command.args((!args.write).then_some("--read-only"));
         command.args((args.degraded == DegradedArg::Never).then_some("--degraded=never"));
         command.args(args.volume.iter().flat_map(|volume| ["--volume", volume]));
+        for file in &args.overlay.backup_files {
+            command.arg("--backup-file").arg(file);
+        }
         if let Some(dir) = &args.overlay.dir {
             command.arg("--overlay").arg(dir);
         }

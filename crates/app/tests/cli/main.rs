@@ -50,6 +50,7 @@ mod plan_apply;
 mod remote;
 mod remote_away;
 mod rescue;
+mod reshaping;
 mod scrubs;
 mod serving;
 mod simulate;

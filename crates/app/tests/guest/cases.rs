@@ -52,9 +52,9 @@ impl Case {
         self.number("members")
     }
 
-    /// Members, spares and journal.
+    /// Members, spares, journal, and what is added later.
     pub fn slices(&self) -> usize {
-        self.raid_disks() + self.number("spares") + self.number("journal")
+        self.raid_disks() + self.number("spares") + self.number("journal") + self.number("more")
     }
 
     pub fn slice_sectors(&self, member: usize) -> u64 {
@@ -72,6 +72,16 @@ impl Case {
 
     pub fn reshaping(&self) -> bool {
         self.keys.contains_key("reshaped_to")
+    }
+
+    /// Reshaped in place: no member tells how far it came.
+    pub fn in_place(&self) -> bool {
+        self.id.contains("inplace")
+    }
+
+    /// Lacks members in the middle of a reshape: one that failed, or parity that RAID 0 never had.
+    pub fn is_short(&self) -> bool {
+        self.keys.contains_key("fail") || self.keys["level"] == "0"
     }
 
     /// Every slot has a member that is in sync, and nothing else happened to it.

@@ -4,7 +4,7 @@
 //! Numbers are as the superblock states them and may still be nonsense; `assemble` checks them
 //! against each other and the geometry. All sectors have 512 bytes.
 
-pub use wattle_format::md::{DeviceRole, Features, Uuid, Version};
+pub use wattle_format::md::{DeviceRole, Features, Reshape, Uuid, Version};
 use wattle_format::md::{SuperblockFields, bitmap, ppl};
 
 /// `resync_offset` of an array whose parity and copies agree everywhere.
@@ -49,6 +49,9 @@ pub struct SuperblockFacts {
     pub data_size_sectors: u64,
     /// Feature bits; for 0.90 those that say the same.
     pub features: Features,
+    /// The reshape in progress: level, layout and chunk above are then the old ones, `raid_disks`
+    /// is new.
+    pub reshape: Option<Reshape>,
 }
 
 impl SuperblockFacts {
@@ -70,11 +73,25 @@ impl SuperblockFacts {
             ctime_secs: fields.ctime().secs,
             utime_secs: fields.utime().secs,
             resync_offset: fields.resync_offset(),
-            recovery_offset: fields.recovery_offset(),
+            recovery_offset: fields.recovery_offset().or(fields.is_filled_by_reshape().then_some(0)),
             data_offset_sectors: fields.data_offset_sectors(),
             data_size_sectors: fields.data_size_sectors(),
             features: fields.features(),
+            reshape: fields.reshape(),
         }
+    }
+
+    /// How many slots it had before a reshape; without one as many as it has. May be anything that
+    /// two numbers of the superblock work out to.
+    #[must_use]
+    pub fn old_raid_disks(&self) -> i64 {
+        i64::from(self.raid_disks) - self.reshape.map_or(0, |reshape| i64::from(reshape.delta_disks))
+    }
+
+    /// The slots there are: in a reshape those of the geometry that has more.
+    #[must_use]
+    pub fn slot_count(&self) -> u32 {
+        u32::try_from(self.old_raid_disks()).unwrap_or(0).max(self.raid_disks)
     }
 
     /// What the superblock says its own device is.

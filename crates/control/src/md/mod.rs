@@ -21,6 +21,7 @@ pub mod facts;
 pub(crate) mod journal;
 pub mod ppl;
 pub mod reason;
+pub(crate) mod reshape;
 pub mod running;
 pub mod spares;
 pub mod start;

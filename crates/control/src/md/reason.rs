@@ -1,9 +1,12 @@
 //! Why an array is not served, or not written: typed, and in an operator's words.
 
 use std::fmt;
+use std::ops::Range;
 
-use wattle_engine::geometry::GeometryError;
+use wattle_engine::geometry::{Geometry, GeometryError, layout_name};
+use wattle_engine::units::SECTOR_BYTES;
 
+use crate::md::assemble::ReshapeAssembly;
 use crate::problem::{Check, Code, Problem};
 
 /// Something that keeps an array from being written or from being served at all.
@@ -55,8 +58,10 @@ pub enum Reason {
         /// The bits.
         bits: u32,
     },
-    /// A reshape is in progress.
-    Reshaping,
+    /// A reshape is not finished.
+    Reshaping(ReshapeSummary),
+    /// A reshape is not finished, and its superblocks do not say how to read the array.
+    ReshapeUnknown,
     /// The log holds something.
     JournalNotEmpty {
         /// The journal.
@@ -136,6 +141,59 @@ pub enum Reason {
     },
 }
 
+/// What an unfinished reshape makes of an array, and how far it has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReshapeSummary {
+    /// What it was: `raid5 left-symmetric of 4 members with 64K chunks`.
+    pub from: String,
+    /// What it becomes.
+    pub to: String,
+    /// How much of it has the new geometry.
+    pub percent: u64,
+    /// Where the two meet, in array sectors.
+    pub position_sectors: u64,
+    /// The new geometry is above the position.
+    pub backwards: bool,
+    /// What may have been moved already, in array sectors: it is read only where a backup file
+    /// proves what it holds, or by force.
+    pub doubtful: Option<Range<u64>>,
+}
+
+impl ReshapeSummary {
+    /// Of an array that is read by both.
+    #[must_use]
+    pub fn of(reshape: &ReshapeAssembly) -> Self {
+        Self {
+            from: shape(&reshape.old.geometry),
+            to: shape(&reshape.new.geometry),
+            percent: reshape.percent_done(),
+            position_sectors: reshape.position_sectors,
+            backwards: reshape.backwards,
+            doubtful: reshape.doubtful.clone().filter(|_| !reshape.forced),
+        }
+    }
+}
+
+fn shape(geometry: &Geometry) -> String {
+    let layout = layout_name(geometry.level(), geometry.layout());
+    let layout = layout.map(|name| format!(" {name}")).unwrap_or_default();
+    let (members, chunk_kib) = (geometry.raid_disks(), geometry.chunk().0 / 2);
+    format!("{}{layout} of {members} members with chunks of {chunk_kib}K", geometry.level())
+}
+
+impl fmt::Display for ReshapeSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, to, percent, .. } = self;
+        write!(f, "in the middle of a reshape from {from} to {to}, {percent} % done")?;
+        let Some(doubtful) = &self.doubtful else { return Ok(()) };
+        let (start, end) = (doubtful.start * SECTOR_BYTES, doubtful.end * SECTOR_BYTES);
+        write!(
+            f,
+            "; bytes {start} to {end} of it may have been moved already or not, and are an error where no backup file tells"
+        )
+    }
+}
+
 impl Reason {
     /// Its code.
     #[must_use]
@@ -147,7 +205,7 @@ impl Reason {
             Self::DuplicateRole { .. } => Code::DuplicateRole,
             Self::SplitBrain { .. } => Code::SplitBrain,
             Self::UnknownFeatures { .. } => Code::UnknownFeature,
-            Self::Reshaping => Code::Reshaping,
+            Self::Reshaping(_) | Self::ReshapeUnknown => Code::Reshaping,
             Self::JournalNotEmpty { .. } => Code::JournalNotEmpty,
             Self::JournalMissing => Code::JournalMissing,
             Self::JournalUnused => Code::NotSupportedYet,
@@ -236,7 +294,15 @@ impl Reason {
                 "data read by old rules may be wrong",
                 "use a newer wattle, or the kernel that made the array",
             ),
-            Self::Reshaping => (
+            Self::Reshaping(ReshapeSummary { doubtful: Some(_), .. }) => (
+                "data is written over in place there, and Linux records how far it came only now and then",
+                "give the file that mdadm wrote (--backup-file FILE); --force=reshape-position reads there as if Linux had come no further than it recorded",
+            ),
+            Self::Reshaping(_) => (
+                "part of the array is in its old geometry and part in the new one; both are read, and nothing is written",
+                "copy what you need out of it, or serve it with --read-only; the kernel finishes the reshape",
+            ),
+            Self::ReshapeUnknown => (
                 "part of the array is in its old geometry and part in the new one",
                 "assemble it with the kernel and let the reshape finish",
             ),
@@ -317,7 +383,8 @@ impl fmt::Display for Reason {
             Self::UnknownFeatures { member, bits } => {
                 write!(f, "{member}: feature_map has unknown bits {bits:#x}")
             }
-            Self::Reshaping => f.write_str("a reshape is in progress"),
+            Self::Reshaping(summary) => summary.fmt(f),
+            Self::ReshapeUnknown => f.write_str("a reshape is in progress"),
             Self::JournalNotEmpty { member, pages: None } => {
                 write!(
                     f,

@@ -1,7 +1,9 @@
 //! From claimed members to a running array: follows partial parity logs, and starts the engine.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use wattle_engine::geometry::Geometry;
 use wattle_engine::metadata::{ArrayRecord, Metadata, NoMetadata, RecordCause, SeatRecord};
 use wattle_engine::model::sums::SumSpec;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
@@ -9,12 +11,13 @@ use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, Me
 use wattle_format::md::{DeviceFlags, Superblock};
 use wattle_rt::{Core, Device};
 
-use crate::md::assemble::{Access, Assembly, Needs, ReAddCandidate, Slot, SyncState};
+use crate::md::assemble::{Access, Assembly, Needs, ReAddCandidate, ReshapeAssembly, Slot, SyncState};
 use crate::md::badblocks;
 use crate::md::bitmap::{self, BitmapBits};
 use crate::md::bookkeeping;
 use crate::md::commit::{MdMetadata, SharedSuperblocks, SuperblockPlace};
 use crate::md::ppl::{self, LogMember};
+use crate::md::reshape::{self, BackupFile, SideTrust};
 use crate::md::sums::{self, ScrubSums};
 use crate::problem::{Check, Code, Forced, Problem};
 use crate::undo::{UndoDirectory, UndoSite};
@@ -32,6 +35,8 @@ pub struct Claimed {
     read_only: bool,
     /// Where the sums of recorded scrubs are.
     sums: Option<Device>,
+    /// What was kept of it while it was reshaped.
+    backups: Vec<BackupFile>,
 }
 
 /// A member that is ours, and its superblock as it is on disk.
@@ -81,7 +86,7 @@ impl Claimed {
         read_only: bool,
     ) -> Self {
         let read_only = read_only || assembly.access != Access::ReadWrite;
-        Self { assembly, seats, spares, returning, read_only, sums: None }
+        Self { assembly, seats, spares, returning, read_only, sums: None, backups: Vec::new() }
     }
 
     /// The shape of the sums of recorded scrubs; `None` if this array can have none: without
@@ -93,10 +98,25 @@ impl Claimed {
         SumSpec::of(geometry, sums::sum)
     }
 
+    /// With the backup files of its reshape.
+    pub(crate) fn with_backups(self, backups: Vec<BackupFile>) -> Self {
+        Self { backups, ..self }
+    }
+
     /// Keeps the sums of recorded scrubs on this device.
     #[must_use]
     pub fn with_sums(self, device: Device) -> Self {
         Self { sums: Some(device), ..self }
+    }
+
+    /// The map of what is served: the array's, and in the middle of a reshape one member, which the
+    /// two sides make.
+    #[must_use]
+    pub fn served_geometry(&self) -> Option<Geometry> {
+        match &self.assembly.reshape {
+            Some(reshape) => reshape::whole(Sector(reshape.size_sectors)),
+            None => self.assembly.geometry.clone(),
+        }
     }
 
     /// What the array is.
@@ -170,6 +190,9 @@ impl Claimed {
         core: &Core,
         adapt: impl FnOnce(ArraySpec, Box<dyn Metadata>, Option<Rc<MdMetadata>>) -> (ArraySpec, Box<dyn Metadata>),
     ) -> Result<Started, Problem> {
+        if let Some(reshape) = self.assembly.reshape.clone() {
+            return self.launch_joined(core, &reshape, adapt).await;
+        }
         let geometry = self.assembly.geometry.clone().expect("an array that is not refused has a geometry");
         // Without redundancy there is nothing that could be dirty, and md writes nothing either.
         let recorded = !self.read_only && geometry.redundancy() > 0;
@@ -336,6 +359,33 @@ impl Claimed {
             *trust = Trust { below: Sector::MAX, needs: None };
         }
         Ok(trusted.then_some(replay.patches.len()))
+    }
+}
+
+/// What the engine is started from, and what it records in.
+type Adapted = (ArraySpec, Box<dyn Metadata>);
+
+impl Claimed {
+    /// Starts an array in the middle of a reshape: both sides, and one volume over them.
+    async fn launch_joined(
+        self,
+        core: &Core,
+        reshape: &ReshapeAssembly,
+        adapt: impl FnOnce(ArraySpec, Box<dyn Metadata>, Option<Rc<MdMetadata>>) -> Adapted,
+    ) -> Result<Started, Problem> {
+        let slots = self.assembly.slots.iter().zip(&self.seats);
+        let members: BTreeMap<_, _> =
+            slots.filter_map(|(slot, seat)| Some((slot.member()?, seat.as_ref()?))).collect();
+        let trust = Trust::of(&self.assembly);
+        let parity = SideTrust { below: trust.below, unclean: self.assembly.state != SyncState::Clean };
+        let joined =
+            reshape::join(core, self.assembly.name(), reshape, &members, &parity, &self.backups).await?;
+        let spec = ArraySpec { read_only: true, ..joined.spec };
+        let (spec, metadata) = adapt(spec, Box::new(NoMetadata), None);
+        let handle = ArrayHandle::start(core, spec, metadata).await.over(joined.below);
+        let (books, replayed) = (None, None);
+        let names = vec![(MemberKey(0), "old and new geometry".to_owned())];
+        Ok(Started { handle, books, names, spares: Vec::new(), returning: Vec::new(), replayed })
     }
 }
 

@@ -48,6 +48,8 @@ pub struct MemberAccess {
     /// By the names of members.
     maps: Arc<Mutex<Vec<(String, MapChoice)>>>,
     tell: Option<Arc<TellNote>>,
+    /// Backup files of reshapes, looked at with all members.
+    backups: Arc<[String]>,
     copies: Arc<Copies>,
     keys: Keyring,
     /// Where sysfs is.
@@ -87,14 +89,22 @@ impl MemberAccess {
     #[must_use]
     pub fn local() -> Self {
         let (remotes, overlays, tell, sys) = (None, None, None, PathBuf::from("/sys"));
+        let (maps, backups, copies) = (Arc::default(), Arc::new([]), Arc::default());
         let keys = Keyring::default();
-        Self { remotes, overlays, maps: Arc::default(), tell, copies: Arc::default(), keys, sys }
+        Self { remotes, overlays, maps, tell, backups, copies, keys, sys }
     }
 
     /// The same, with what drives tell of themselves in another place than `/sys`.
     #[must_use]
     pub fn with_sys(self, sys: PathBuf) -> Self {
         Self { sys, ..self }
+    }
+
+    /// The same, with files that hold what was on members while an array was reshaped: they are
+    /// looked at with every list of members.
+    #[must_use]
+    pub fn with_backups(self, files: Vec<String>) -> Self {
+        Self { backups: files.into(), ..self }
     }
 
     /// The same, with maps for copies that are named and not looked for beside them.
@@ -329,8 +339,9 @@ impl MemberAccess {
     ) -> Result<(Vec<Member>, Vec<MemberError>), MemberError> {
         let mut members: Vec<Member> = Vec::with_capacity(names.len());
         let mut errors = Vec::new();
-        for name in names {
-            let member = match self.look_beside(name.as_ref(), &members) {
+        let names = names.iter().map(AsRef::as_ref);
+        for name in names.chain(self.backups.iter().map(String::as_str)) {
+            let member = match self.look_beside(name, &members) {
                 Ok(member) => member,
                 Err(error) => {
                     errors.push(error);

@@ -134,8 +134,11 @@ codes! {
         "Feature bits are set that this version does not know. Reading by old rules may return wrong data. Use a newer wattle, or \
          the kernel that made the array.";
     Reshaping = 51, Refused, "a reshape is in progress",
-        "The array is partly in an old and partly in a new geometry. This version cannot follow that; the kernel can: assemble \
-         the array there and let the reshape finish.";
+        "The array is partly in an old and partly in a new geometry. It is read, by both, and never written: `cat`, `copy`, \
+         `ls`, `get` and `serve --read-only` work; the kernel finishes the reshape. Where data is moved in place, the members do not \
+         tell how far the kernel came beyond what it recorded: there everything is an error, unless the file that mdadm kept \
+         (`--backup-file`) proves what was there. `--force=reshape-position` takes the recorded position for the place where the kernel was; \
+         it may return wrong data beyond it.";
     JournalNotEmpty = 52, Refused, "the journal holds data that is not in the array yet",
         "The RAID 5 journal has entries that were acknowledged and perhaps not written to the members. This version does not \
          replay it; the kernel does when it assembles the array.";

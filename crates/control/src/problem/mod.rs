@@ -165,6 +165,8 @@ pub enum Check {
     InUse,
     /// Begin though what comes out will not fit where it goes.
     Space,
+    /// Take the recorded position of a reshape for the place where the kernel was.
+    ReshapePosition,
 }
 
 impl Check {
@@ -181,12 +183,14 @@ impl Check {
         Self::MissingMember,
         Self::InUse,
         Self::Space,
+        Self::ReshapePosition,
     ];
 
     /// As on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::ReshapePosition => "reshape-position",
             Self::DirtyDegraded => "dirty-degraded",
             Self::Signature => "signature",
             Self::SplitBrain => "split-brain",

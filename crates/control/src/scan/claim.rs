@@ -2,9 +2,10 @@
 
 use wattle_engine::BadRanges;
 
-use super::{ArrayScan, Scan};
+use super::{ArrayScan, MemberScan, Scan};
 use crate::md::areas::member_facts;
-use crate::md::assemble::Access;
+use crate::md::assemble::{Access, Assembly};
+use crate::md::reshape::BackupFile;
 use crate::md::start::{Claimed, ClaimedMember};
 use crate::md::superblocks::superblocks_of;
 use crate::members::{Claim, Member, MemberError};
@@ -23,6 +24,9 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
     let assembly = array.assembly.clone();
     if let Some(refusal) = assembly.refusal() {
         return Err(refusal);
+    }
+    if !read_only && assembly.reshape.is_some() {
+        return Err(only_read(&assembly));
     }
     // A member that may or may not be part of the array makes the array uncertain, even if the
     // others were enough.
@@ -50,7 +54,32 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
     let returning = if read_only { &[][..] } else { &assembly.re_addable };
     // The array can do without those that are not to be had.
     let returning = returning.iter().filter_map(|who| Some((*who, claim_one(who.member).ok()?))).collect();
-    Ok(Claimed::of(assembly, seats, spares, returning, read_only))
+    let backups = backups(scan, array);
+    Ok(Claimed::of(assembly, seats, spares, returning, read_only).with_backups(backups))
+}
+
+/// An array in the middle of a reshape is not served as if it could be written: that it cannot has
+/// to be what the operator meant.
+fn only_read(assembly: &Assembly) -> Problem {
+    let problem = assembly.problems().into_iter().find(|problem| problem.code == Code::Reshaping);
+    let what = problem.map_or_else(|| "a reshape is in progress".to_owned(), |problem| problem.what);
+    Problem::new(
+        Code::Reshaping,
+        what,
+        "a write would have to go to both geometries, in step with what moves the data, and nothing does here",
+        "serve it with --read-only, or copy what you need out of it; the kernel finishes the reshape",
+    )
+}
+
+/// The backup files of an array that are among the members given. They are only read.
+fn backups(scan: &Scan, array: &ArrayScan) -> Vec<BackupFile> {
+    let of_array = array.members.iter().find_map(|&member| scan.members[member].superblock());
+    let Some(superblock) = of_array.filter(|_| array.assembly.reshape.is_some()) else { return Vec::new() };
+    let backups = scan.members.iter().filter(|member| member.backs_up(superblock));
+    let file = |member: &MemberScan| {
+        Some(BackupFile { device: member.member.device.clone(), header: member.backup.clone()? })
+    };
+    backups.filter_map(file).collect()
 }
 
 fn claim_member(
@@ -97,6 +126,7 @@ impl Claimed {
         let slots = assembly.slots.iter().map(|slot| slot.member());
         let replacements = assembly.replacements.iter().map(|who| who.map(|who| who.member));
         let seats = slots.chain(replacements).map(|who| who.and_then(look_at)).collect();
-        Ok(Self::of(assembly, seats, Vec::new(), Vec::new(), true))
+        let backups = backups(scan, array);
+        Ok(Self::of(assembly, seats, Vec::new(), Vec::new(), true).with_backups(backups))
     }
 }

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::signature::{FoundSignature, readable_signatures};
 use wattle_format::lvm::Id;
+use wattle_format::md::backup::{self, ReshapeBackup, ReshapeBackupError};
 use wattle_format::md::{RawSuperblock, Superblock, SuperblockError};
 use wattle_format::partition::{Partition, PartitionTable};
 
@@ -86,6 +87,8 @@ pub struct MemberScan {
     pub encryption: Option<Encryption>,
     /// Something to know of it that is no problem.
     pub note: Option<String>,
+    /// What it keeps of an array that is being reshaped, if it is a backup file.
+    pub backup: Option<ReshapeBackup>,
     /// Valid superblocks, in order of preference.
     pub superblocks: Vec<Superblock>,
     /// Superblocks that are there and not valid, with every check they fail.
@@ -156,6 +159,11 @@ impl MemberScan {
             && self.has_file_system()
             && self.member.copy_map().is_some()
             && self.member.unread().iter().all(|run| run.start >= LABELS_BYTES)
+    }
+
+    /// Whether it is a backup file of the array with this superblock.
+    pub(crate) fn backs_up(&self, superblock: &Superblock) -> bool {
+        self.backup.as_ref().is_some_and(|backup| backup.set_uuid == superblock.stored_uuid())
     }
 
     /// Whether any superblock on it, valid or not, names this array.
@@ -336,6 +344,7 @@ impl Scan {
             table: None,
             encryption: None,
             note: None,
+            backup: None,
             superblocks,
             damaged,
             signatures,
@@ -502,6 +511,7 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         table: None,
         encryption: None,
         note: None,
+        backup: None,
         superblocks: valid,
         damaged,
         signatures,
@@ -533,6 +543,16 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
             Some(Err(error)) => found.problem = Some(damaged_label(&found.member.name, &error.to_string())),
         }
     }
+    if found.facts.is_none() && found.problem.is_none() {
+        match backup_of(&found.member) {
+            None => {}
+            Some(Ok(backup)) => {
+                found.note = Some("it is the backup file of a reshape".to_owned());
+                found.backup = Some(backup);
+            }
+            Some(Err(error)) => found.problem = Some(damaged_backup(&found.member, &error)),
+        }
+    }
     if found.is_unread() && found.problem.is_none() {
         // A superblock may be where it cannot be read, and then what is recognised is the content
         // of an array.
@@ -545,6 +565,22 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         };
     }
     found
+}
+
+/// What a backup file says of itself; `None` if it is none.
+fn backup_of(member: &Member) -> Option<Result<ReshapeBackup, ReshapeBackupError>> {
+    let bytes = member.read(0, backup::HEADER_BYTES).ok()?;
+    backup::is_reshape_backup(&bytes).then(|| ReshapeBackup::decode(&bytes))
+}
+
+fn damaged_backup(member: &Member, error: &ReshapeBackupError) -> Problem {
+    Problem::new(
+        Code::DamagedSuperblock,
+        format!("{}: a backup file of a reshape: {error}", member.name),
+        "what it holds may be of another moment, or not all there",
+        "leave it out: what lies beyond the reshape's position is then read only where it is certain",
+    )
+    .of_member(&member.name)
 }
 
 /// A member without a valid superblock. One that is only shorter than it should be still knows its

@@ -252,7 +252,7 @@ impl Stack {
             }
             // What one of them lacks may lie on another, which is larger then.
             Completeness::Any => {
-                let size = |array: &ArrayScan| array.assembly.geometry.as_ref().map(Geometry::array_sectors);
+                let size = |array: &ArrayScan| array.assembly.size_sectors();
                 waiting.rev().max_by_key(|(_, array)| size(array)).map(|(ix, _)| ix).into_iter().collect()
             }
         };

@@ -43,6 +43,7 @@ pub fn array(level: i32, n: u16) -> Vec<MemberFacts> {
                 data_offset_sectors: 2048,
                 data_size_sectors: 14336,
                 features: if level == 0 { Features::RAID0_LAYOUT } else { Features::default() },
+                reshape: None,
             };
             MemberFacts::new(format!("m{slot}"), 16384, superblock)
         })

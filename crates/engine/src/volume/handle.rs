@@ -31,7 +31,9 @@ use crate::state::{Home, MemberSpec, StateShard};
 #[derive(Debug, Clone)]
 pub struct ArrayHandle {
     fixed: Arc<Fixed>,
-    tuning: ArrayTuning,
+    tuning: Arc<ArrayTuning>,
+    /// What its members lie on and ends with it, the upper layers first.
+    below: Arc<[VolumeRef]>,
 }
 
 impl ArrayHandle {
@@ -101,7 +103,14 @@ impl ArrayHandle {
             jobs.control.begins();
             core.spawn(job::run(core.clone(), home, jobs.control.clone(), fixed.clone(), tuning.sync));
         }
-        Self { fixed, tuning }
+        Self { fixed, tuning: Arc::new(tuning), below: Arc::new([]) }
+    }
+
+    /// The same array with volumes that its members lie on and that nothing else uses, the upper
+    /// layers first: they are stopped when it is.
+    #[must_use]
+    pub fn over(self, below: Vec<VolumeRef>) -> Self {
+        Self { below: below.into(), ..self }
     }
 
     /// The whole array as a volume.
@@ -213,7 +222,12 @@ impl ArrayHandle {
     /// # Errors
     /// [`VolumeError::Broken`] if it could not be recorded clean; it is stopped all the same.
     pub async fn stop(&self, core: &Core) -> Result<(), VolumeError> {
-        self.at_home(core, |home| async move { home.stop().await }).await.unwrap_or(Ok(()))
+        let mut stopped = self.at_home(core, |home| async move { home.stop().await }).await.unwrap_or(Ok(()));
+        for below in &*self.below {
+            let of_below = Box::pin(below.stop(core)).await;
+            stopped = stopped.and(of_below);
+        }
+        stopped
     }
 
     /// Sets after how long a read is answered from redundancy

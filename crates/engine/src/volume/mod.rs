@@ -66,6 +66,20 @@ impl VolumeRef {
         }
     }
 
+    /// Stops it, with what ends with it; what a map lies on goes on.
+    ///
+    /// # Errors
+    /// As [`ArrayHandle::stop`].
+    pub async fn stop(&self, core: &Core) -> Result<(), VolumeError> {
+        match self {
+            Self::Array(array) => array.stop(core).await,
+            Self::Mapped(mapped) => {
+                mapped.stop(core).await;
+                Ok(())
+            }
+        }
+    }
+
     /// Opens it on the core it is called on.
     ///
     /// # Errors

@@ -183,6 +183,16 @@ impl SuperblockFields {
         }
     }
 
+    /// Whether the reshape in progress fills this device as it goes, so that it holds nothing of
+    /// the old geometry. Of 0.90 only: 1.x has [`Self::recovery_offset`] for it.
+    #[must_use]
+    pub fn is_filled_by_reshape(&self) -> bool {
+        match self {
+            SuperblockFields::V0(fields) => fields.is_filled_by_reshape(),
+            SuperblockFields::V1(_) => false,
+        }
+    }
+
     /// Ring position of the oldest journal block needed, in sectors from data_offset, when this is
     /// the journal.
     #[must_use]

@@ -1,8 +1,10 @@
 //! Linux md metadata. A scanner asks [`scan_component`] what to read and [`identify`] what it read;
 //! what passes the load checks is a [`Superblock`], one view over versions 0.90, 1.0, 1.1 and 1.2.
 //! The areas a superblock points to have a module each: [`bitmap`], [`badblocks`], [`ppl`],
-//! [`journal`]. [`create`] and [`defaults`] make new arrays as mdadm does.
+//! [`journal`]. [`backup`] is the file beside a reshape. [`create`] and [`defaults`] make new
+//! arrays as mdadm does.
 
+pub mod backup;
 pub mod badblocks;
 pub mod bitmap;
 mod checksum;

@@ -284,6 +284,11 @@ impl Fields0 {
         })
     }
 
+    pub(super) fn is_filled_by_reshape(&self) -> bool {
+        let own = self.descriptor(self.dev_number()).map_or(DISK_SYNC, |own| own.state);
+        self.word(word::MINOR) == MINOR_RESHAPING && own & (DISK_ACTIVE | DISK_SYNC) == DISK_ACTIVE
+    }
+
     pub(super) fn dev_number(&self) -> u32 {
         self.word(word::THIS_DISK)
     }

@@ -95,6 +95,19 @@ pub fn big_endian(little: &[u8]) -> Vec<u8> {
     words.concat()
 }
 
+/// The header of a reshape's backup file with two parts (docs/formats.md §9.4).
+pub fn backup_header() -> Vec<u8> {
+    let mut bytes = vec![0; 512];
+    bytes[..16].copy_from_slice(b"md_backup_data-2");
+    for (at, value) in [(32, 1000), (40, 8), (48, 768), (56, 384), (72, 384), (80, 1152), (88, 384_u64)] {
+        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+    for at in [64, 96] {
+        bytes[at..at + 4].copy_from_slice(&0x2492_4915_u32.to_le_bytes());
+    }
+    bytes
+}
+
 /// Valid structures of every kind. Superblocks carry the 8 bytes of component size that the fuzz
 /// target expects.
 pub fn seeds() -> Vec<Vec<u8>> {
@@ -122,6 +135,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ];
     let meta = journal::MetaBlock { seq: 7, position_sectors: 0, payloads };
     seeds.push(meta.encode(JournalChecksum::new(&[0; 16])).unwrap().to_vec());
+    seeds.push(backup_header());
     for sector_bytes in [512, 4096] {
         let mut gpt = disk::Disk::new(128, sector_bytes);
         gpt.gpt(&[(40, 49), (50, 79)]);

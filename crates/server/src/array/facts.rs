@@ -1,9 +1,12 @@
 //! What a served array is, as far as it never changes while it runs.
 
+use wattle_control::events::slots_view;
 use wattle_control::facts::Features;
 use wattle_control::start::Claimed;
+use wattle_control::{Assembly, Slot};
+use wattle_engine::MemberState;
 use wattle_engine::geometry::{Geometry, LevelKind, layout_name};
-use wattle_engine::units::{MemberIx, SECTOR_BYTES};
+use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
 
 use super::report;
 use crate::protocol::report::RecordedReport;
@@ -31,13 +34,44 @@ pub struct ServedFacts {
     pub is_blank: bool,
     /// What the superblocks said at the start; absent without metadata.
     pub recorded: Option<Box<RecordedReport>>,
+    /// What is below the one member that an array in the middle of a reshape is served as.
+    pub joined: Option<Box<JoinedFacts>>,
+}
+
+/// An array that is read by two geometries, as it was at the start.
+#[derive(Debug, Clone)]
+pub struct JoinedFacts {
+    /// Its level, the same before and after.
+    pub level: String,
+    /// By slot, as arrays show them.
+    pub slots: String,
+    /// How many slots are not in sync.
+    pub degraded: usize,
+}
+
+impl JoinedFacts {
+    fn of(assembly: &Assembly) -> Option<Self> {
+        assembly.reshape.as_ref()?;
+        let states = assembly.slots.iter().map(|slot| match *slot {
+            Slot::Missing => MemberState::Missing,
+            Slot::InSync { .. } => MemberState::InSync,
+            Slot::Rebuilding { valid_below_sectors, .. } => {
+                MemberState::Rebuilding { valid_below: Sector(valid_below_sectors) }
+            }
+        });
+        Some(Self {
+            level: assembly.geometry.as_ref()?.level().to_string(),
+            slots: slots_view(&states.collect::<Vec<_>>()),
+            degraded: assembly.degraded(),
+        })
+    }
 }
 
 impl ServedFacts {
     /// The facts of an array with metadata.
     pub fn of_claimed(claimed: &Claimed) -> Self {
         let assembly = claimed.assembly();
-        let geometry = assembly.geometry.clone().expect("an array that is not refused has a geometry");
+        let geometry = claimed.served_geometry().expect("an array that is not refused has a geometry");
         let overridden = assembly.overridden.iter().map(|reason| format!("overridden: {reason}"));
         // An array that is served read-write is resynced, and then it is not unsynced any more.
         let unsynced = assembly.unsynced_note().filter(|_| claimed.read_only()).map(str::to_owned);
@@ -53,6 +87,7 @@ impl ServedFacts {
                 _ => "resync",
             },
             recorded: report::recorded(claimed.superblocks()).map(Box::new),
+            joined: JoinedFacts::of(assembly).map(Box::new),
             notes: overridden.chain(unsynced).chain(notes).collect(),
             ..Self::without_metadata(assembly.name(), geometry)
         }
@@ -70,6 +105,7 @@ impl ServedFacts {
             decisions: Vec::new(),
             is_blank: false,
             recorded: None,
+            joined: None,
         }
     }
 

@@ -44,29 +44,31 @@ pub fn array_report(facts: &ServedFacts, status: &ArrayStatus) -> ArrayReport {
     let synced = status.synced_below == Sector::MAX;
     let states: Vec<_> = status.members.iter().map(|member| member.state).collect();
     let replacements = (0..).zip(&status.replacements).filter(|(_, member)| member.device.is_some());
+    let joined = facts.joined.as_deref();
+    let degraded = status.degraded + joined.map_or(0, |joined| joined.degraded);
     ArrayReport {
         name: facts.name.clone(),
         uuid: facts.uuid.clone(),
-        level: status.level.to_string(),
+        level: joined.map_or_else(|| status.level.to_string(), |joined| joined.level.clone()),
         layout: facts.layout(),
         layout_code: facts.layout().map(|_| facts.geometry.layout()),
         chunk_bytes: facts.chunk_bytes(),
         size_bytes: bytes(status.size),
         io_min_bytes: facts.geometry.io_min_bytes().into(),
         io_opt_bytes: facts.geometry.io_opt_bytes().into(),
-        health: match (status.broken, status.degraded) {
+        health: match (status.broken, degraded) {
             (true, _) => Health::Unusable,
             (false, 0) => Health::Good,
             (false, _) => Health::Degraded,
         },
-        slots: slots_view(&states),
+        slots: joined.map_or_else(|| slots_view(&states), |joined| joined.slots.clone()),
         state: state(status.dirty, synced).to_owned(),
         synced,
         read_only: status.read_only,
         blank: facts.is_blank && status.counters.writes == 0,
         exports: Vec::new(),
         notes: facts.notes.clone(),
-        degraded: status.degraded,
+        degraded,
         redundancy_left: Some(redundancy_left(facts, status, synced)),
         members: (0..).zip(&status.members).map(|(slot, member)| member_report(slot, member)).collect(),
         replacements: replacements.map(|(slot, member)| member_report(slot, member)).collect(),

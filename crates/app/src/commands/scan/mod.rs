@@ -3,12 +3,16 @@
 mod layers;
 mod picture;
 
+use std::ops::Range;
+
 use serde::Serialize;
 use wattle_control::MemberId;
+use wattle_control::assemble::ReshapeAssembly;
 use wattle_control::compat::{Compatibility, compatibility};
 use wattle_control::crypt::{Encryption, LockState};
 use wattle_control::lvm::GroupScan;
 use wattle_control::members::{Member, MemberAccess};
+use wattle_control::reason::ReshapeSummary;
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::Purpose;
 use wattle_control::{Access, ArrayScan, Assembly, Code, MemberScan, Problem, Scan, Slot, Stack, SyncState};
@@ -59,6 +63,8 @@ struct ArrayReport {
     state: &'static str,
     /// In the unit of md's `resync_offset`, while it is resyncing.
     synced_below_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reshape: Option<ReshapeReport>,
     /// Parity and copies are trusted everywhere.
     synced: bool,
     /// What it means that they are not.
@@ -75,6 +81,25 @@ struct ArrayReport {
     opened_by: OpenedBy,
     members: Vec<ArrayMemberReport>,
     missing_slots: Vec<u16>,
+}
+
+#[derive(Serialize)]
+struct ReshapeReport {
+    from: String,
+    to: String,
+    percent: u64,
+    /// Where the two geometries meet: the new one is below it, with `backwards` above.
+    position_bytes: u64,
+    backwards: bool,
+    /// What is an error unless a backup file proves what it holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doubtful: Option<RangeReport>,
+}
+
+#[derive(Serialize)]
+struct RangeReport {
+    start_bytes: u64,
+    end_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -172,6 +197,10 @@ fn first_problem(stack: &Stack) -> Option<Problem> {
     // Of a volume that is not all there it is no news that some of it cannot be read.
     let is_partial = |member: &&MemberScan| match member.origin {
         MemberOrigin::Logical { group, volume } => stack.groups[group].volumes[&volume].partial,
+        MemberOrigin::Array(array) => {
+            let reshape = scan.arrays[array].assembly.reshape.as_ref();
+            reshape.is_some_and(|reshape| reshape.doubtful.is_some())
+        }
         _ => false,
     };
     let of_members = scan.members.iter().filter(|member| !is_partial(member));
@@ -237,13 +266,14 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         level: level.map_or_else(|| array.level.to_string(), |level| level.to_string()),
         layout: level.and_then(|level| layout_name(level, array.layout)),
         chunk_bytes: (array.chunk_sectors > 0).then(|| bytes(u64::from(array.chunk_sectors))),
-        size_bytes: assembly.geometry.as_ref().map(|geometry| bytes(geometry.array_sectors().0)),
+        size_bytes: assembly.size_sectors().map(bytes),
         raid_disks: array.raid_disks,
         health: health(assembly),
         slots: slots_view(&assembly.slots),
         degraded: assembly.degraded(),
         state,
         synced_below_bytes,
+        reshape: assembly.reshape.as_ref().map(reshape_report),
         synced: assembly.synced(),
         unsynced_note: assembly.unsynced_note(),
         events: array.events,
@@ -260,6 +290,20 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         },
         members: (0..found.members.len()).map(|ix| array_member(scan, found, ix)).collect(),
         missing_slots: assembly.missing(),
+    }
+}
+
+fn reshape_report(reshape: &ReshapeAssembly) -> ReshapeReport {
+    let summary = ReshapeSummary::of(reshape);
+    let range =
+        |range: Range<u64>| RangeReport { start_bytes: bytes(range.start), end_bytes: bytes(range.end) };
+    ReshapeReport {
+        from: summary.from,
+        to: summary.to,
+        percent: summary.percent,
+        position_bytes: bytes(summary.position_sectors),
+        backwards: summary.backwards,
+        doubtful: summary.doubtful.map(range),
     }
 }
 

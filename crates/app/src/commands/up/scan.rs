@@ -73,7 +73,7 @@ pub fn run(access: &MemberAccess, args: &UpArgs, screen: Screen) -> Result<ExitC
 fn found(scan: &Scan, array: &ArrayScan, name_members: bool, screen: Screen) -> FoundArray {
     let assembly = &array.assembly;
     let level = Level::from_md(assembly.array.level).map_or("an array".to_owned(), |level| level.to_string());
-    let size = assembly.geometry.as_ref().map(|geometry| geometry.array_sectors().0.saturating_mul(512));
+    let size = assembly.size_sectors().map(|sectors| sectors.saturating_mul(512));
     let size = size.map_or(String::new(), |bytes| format!(", {}", screen.units.show_capacity(bytes)));
     let whole = |name: &str| {
         std::path::absolute(name).map_or(name.to_owned(), |path| path.to_string_lossy().into_owned())

@@ -57,7 +57,7 @@ pub(super) fn judge(member: &MemberFacts, fresh: &MemberFacts) -> Verdict {
         (DeviceRole::Active(slot), _) if behind > 1 => stale(Some(slot)),
         (_, _) if behind > 1 => stale(None),
         (_, DeviceRole::Journal) => Verdict::Journal,
-        (_, DeviceRole::Active(slot)) if u32::from(slot) >= array.raid_disks => Verdict::Spare,
+        (_, DeviceRole::Active(slot)) if u32::from(slot) >= array.slot_count() => Verdict::Spare,
         // Its slot was given to it by the very update it missed: nothing has been rebuilt on it
         // yet.
         (DeviceRole::Spare, DeviceRole::Active(slot)) => Verdict::Rebuilding { slot, valid_below_sectors: 0 },
@@ -72,8 +72,11 @@ pub(super) fn judge(member: &MemberFacts, fresh: &MemberFacts) -> Verdict {
 /// The first thing in which a member describes another array: members belong together when these
 /// agree.
 fn difference(own: &SuperblockFacts, array: &SuperblockFacts) -> Option<(&'static str, i64, i64)> {
+    // A reshape ended with the very update that this one missed, and its data lies elsewhere now.
+    let moved = own.reshape.filter(|_| array.reshape.is_none()).and_then(|ended| ended.new_offset_sectors);
     let fields = [
         ("level", i64::from(array.level), i64::from(own.level)),
+        ("new_offset", 0, i64::from(moved.unwrap_or(0))),
         ("layout", i64::from(array.layout), i64::from(own.layout)),
         ("chunksize", i64::from(array.chunk_sectors), i64::from(own.chunk_sectors)),
     ];
@@ -89,7 +92,7 @@ pub(super) fn check_numbers(fresh: &MemberFacts, reasons: &mut Reasons) {
     };
     if Level::from_md(array.level).is_none() {
         reasons.refuse(Reason::UnsupportedLevel { level: array.level });
-    } else if u64::from(array.raid_disks) > slots_max {
+    } else if u64::from(array.slot_count()) > slots_max {
         bad("raid_disks", u64::from(array.raid_disks), "at most one slot for each role in the superblock");
     } else if array.raid_disks == 0 {
         bad("raid_disks", 0, "at least 1");

@@ -15,13 +15,15 @@
 //!    reading. Never less.
 //!
 //! `judge` has the rules about members, `slots` which member is in which place, `sync` what is
-//! known of parity and copies, and which members may come back.
+//! known of parity and copies, and which members may come back, `reshape` the two geometries of an
+//! array whose reshape is not finished.
 //!
 //! Invariant: nothing here opens, reads or writes anything, so every case is a test with made-up
 //! superblocks.
 
 mod judge;
 mod reasons;
+mod reshape;
 mod slots;
 mod sync;
 
@@ -32,10 +34,11 @@ use wattle_engine::units::Sector;
 use wattle_engine::{BadRanges, Regions};
 
 use crate::md::facts::{CLEAN, Features, JournalFacts, MemberFacts, SuperblockFacts, Uuid};
-use crate::md::reason::Reason;
+use crate::md::reason::{Reason, ReshapeSummary};
 pub use crate::md::verdict::Verdict;
 use crate::problem::{Forced, Problem};
 use reasons::Reasons;
+pub use reshape::{ReshapeAssembly, ReshapeSide};
 
 /// Whether an array is used while a slot is not in sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -216,8 +219,11 @@ pub struct Assembly {
     pub array: SuperblockFacts,
     /// The index of the member it is from.
     pub freshest: usize,
-    /// Its map; `None` if it has none, for a reason in `access`.
+    /// Its map; `None` if it has none, for a reason in `access`. In a reshape the map of the side
+    /// with more slots: what is read goes by `reshape`.
     pub geometry: Option<Geometry>,
+    /// The two sides of a reshape that is not finished; such an array is only read.
+    pub reshape: Option<ReshapeAssembly>,
     /// By slot.
     pub slots: Vec<Slot>,
     /// By slot, the device that is being made to replace its member.
@@ -255,6 +261,15 @@ impl Assembly {
     #[must_use]
     pub fn name(&self) -> &str {
         self.array.short_name()
+    }
+
+    /// What it holds, in sectors; `None` where that is not known.
+    #[must_use]
+    pub fn size_sectors(&self) -> Option<u64> {
+        match &self.reshape {
+            Some(reshape) => Some(reshape.size_sectors),
+            None => self.geometry.as_ref().map(|geometry| geometry.array_sectors().0),
+        }
     }
 
     /// The array's UUID.
@@ -350,16 +365,31 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
     judge::check_agreement(members, &verdicts, fresh, &mut reasons);
     judge::check_split_brain(members, &mut verdicts, fresh, &mut reasons);
 
-    let slot_count = if reasons.refused.is_empty() { array.raid_disks as usize } else { 0 };
+    let slot_count = if reasons.refused.is_empty() { array.slot_count() as usize } else { 0 };
     let mut filled = slots::fill_slots(members, &mut verdicts, slot_count, &mut reasons);
-    let geometry = (slot_count > 0)
-        .then(|| slots::build_geometry(members, &filled.slots, fresh, &mut reasons))
-        .flatten();
+    let geometry = match array.reshape {
+        _ if slot_count == 0 => None,
+        // Members are left out by the side that needs most of them.
+        Some(_) => {
+            reshape::build(members, &filled.slots, fresh, &mut reasons).map(|reshape| reshape.wider().clone())
+        }
+        None => slots::build_geometry(members, &filled.slots, fresh, &mut reasons),
+    };
     if let Some(geometry) = &geometry {
         slots::exclude_unknown_bad_blocks(members, &mut verdicts, &mut filled, geometry, &mut reasons);
     }
+    let reshape = match (&geometry, array.reshape) {
+        (Some(_), Some(_)) => {
+            // What it says was said the first time.
+            let mut again = Reasons { policy: reasons.policy, ..Reasons::default() };
+            reshape::build(members, &filled.slots, fresh, &mut again)
+        }
+        _ => None,
+    };
+    // Nothing resyncs a half-done reshape, so that no bit of a bitmap is of use.
     let bitmap = geometry
         .as_ref()
+        .filter(|_| reshape.is_none())
         .and_then(|geometry| sync::bitmap(members, &verdicts, array, geometry, &mut reasons));
     if bitmap.as_ref().is_none_or(|bitmap| bitmap.distrust.is_some()) {
         filled.slots.iter_mut().for_each(forget_bitmap);
@@ -368,19 +398,20 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
     let state = SyncState::of(array.level, sync::resync_offset(members, &verdicts, array));
     let mut known = sync::needs(state, &filled, bitmap.as_ref(), geometry.as_ref());
     let replay_log = sync::replays_log(state, array);
-    let enough = geometry
-        .as_ref()
-        .is_none_or(|geometry| slots::check_enough(&filled.slots, geometry, array, &mut reasons));
+    let enough = match (&reshape, &geometry) {
+        (Some(reshape), _) => reshape::check_enough(reshape, &filled.slots, array, &mut reasons),
+        (None, Some(geometry)) => slots::check_enough(&filled.slots, geometry, array, &mut reasons),
+        (None, None) => true,
+    };
     if enough {
         slots::check_degraded(&filled.slots, &mut reasons);
-        let vouched = sync::check_dirty_degraded(
-            members,
-            &filled.slots,
-            &known,
-            array,
-            geometry.as_ref(),
-            &mut reasons,
-        );
+        let vouched = match &reshape {
+            Some(reshape) => reshape::check_dirty_degraded(members, reshape, &known, array, &mut reasons),
+            None => {
+                let (slots, map) = (&filled.slots, geometry.as_ref());
+                sync::check_dirty_degraded(members, slots, &known, array, map, &mut reasons)
+            }
+        };
         if vouched {
             known.needs = Needs::Nothing;
             known.synced_below_sectors = CLEAN;
@@ -389,7 +420,7 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
             filled.copy_replacements_anew(&mut verdicts);
         }
     }
-    check_features(members, &verdicts, fresh, &mut reasons);
+    check_features(members, &verdicts, fresh, reshape.as_ref(), &mut reasons);
 
     let re_addable = sync::re_addable(members, &verdicts, &filled.slots, bitmap.as_ref(), array);
     let returning = |ix: usize| re_addable.iter().any(|re_add| re_add.member == ix);
@@ -401,6 +432,7 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
         array: array.clone(),
         freshest,
         geometry,
+        reshape,
         slots: filled.slots,
         replacements: filled.replacements,
         spares,
@@ -426,14 +458,24 @@ fn forget_bitmap(slot: &mut Slot) {
 }
 
 /// What the superblocks' features cost.
-fn check_features(members: &[MemberFacts], verdicts: &[Verdict], fresh: &MemberFacts, reasons: &mut Reasons) {
+fn check_features(
+    members: &[MemberFacts],
+    verdicts: &[Verdict],
+    fresh: &MemberFacts,
+    reshape: Option<&ReshapeAssembly>,
+    reasons: &mut Reasons,
+) {
     let array = &fresh.superblock;
     let unknown = array.features.unknown();
     if unknown != 0 {
         reasons.refuse(Reason::UnknownFeatures { member: fresh.name.clone(), bits: unknown });
     }
-    if array.has(Features::RESHAPE) {
-        reasons.refuse(Reason::Reshaping);
+    match reshape {
+        Some(reshape) => reasons.read_only(Reason::Reshaping(ReshapeSummary::of(reshape))),
+        None if array.has(Features::RESHAPE) && !reasons.refused.contains(&Reason::ReshapeUnknown) => {
+            reasons.refuse(Reason::ReshapeUnknown);
+        }
+        None => {}
     }
     if array.has(Features::CLUSTERED) {
         reasons.read_only(Reason::Clustered);

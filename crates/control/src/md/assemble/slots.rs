@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use wattle_engine::BadRanges;
 use wattle_engine::geometry::{Geometry, GeometryError, Level, LevelKind, Params};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 
@@ -190,10 +191,20 @@ pub(super) fn exclude_unknown_bad_blocks(
 /// some and it is not known which.
 pub(super) fn bad_in_data(member: &MemberFacts) -> Option<Vec<Range<u64>>> {
     let own = &member.superblock;
-    if !own.has(Features::BAD_BLOCKS) {
+    bad_in(member, own.data_offset_sectors..own.data_offset_sectors.saturating_add(own.data_size_sectors))
+}
+
+/// The recorded bad ranges of a member in these sectors of it, counted from the first of them.
+/// Those of a list that cannot be read are none: such a member is left out where it can be.
+pub(super) fn bad_within(member: &MemberFacts, data: Range<u64>) -> BadRanges {
+    let sectors = |range: Range<u64>| Sector(range.start)..Sector(range.end);
+    bad_in(member, data).into_iter().flatten().map(sectors).collect()
+}
+
+fn bad_in(member: &MemberFacts, data: Range<u64>) -> Option<Vec<Range<u64>>> {
+    if !member.superblock.has(Features::BAD_BLOCKS) {
         return Some(Vec::new());
     }
-    let data = own.data_offset_sectors..own.data_offset_sectors.saturating_add(own.data_size_sectors);
     let ranges = member.bad_blocks.as_ref()?.iter().map(|bad| {
         let end = bad.start_sector.saturating_add(bad.len_sectors).min(data.end);
         let start = bad.start_sector.max(data.start).min(end.max(data.start));
@@ -230,6 +241,6 @@ pub(super) fn not_in_sync(slots: &[Slot]) -> Vec<u16> {
 }
 
 /// Slots that cannot be relied on for all of their data.
-fn lost(slots: &[Slot]) -> MemberSet {
+pub(super) fn lost(slots: &[Slot]) -> MemberSet {
     not_in_sync(slots).into_iter().map(MemberIx).collect()
 }

@@ -1,0 +1,379 @@
+//! What lies beyond the position of a reshape, where the superblocks' word alone does not decide.
+//!
+//! Linux may be further than the position that is recorded. Mostly that does no harm: what it has
+//! moved is still at its old place too, because a new position is recorded before an old place that
+//! the recorded one needs is written over. There are two exceptions (docs/formats.md §9.3, §9.4):
+//!
+//! - **Moved by an offset, with as many data members as before.** Linux 6.12 does not look at the
+//!   offset in the run that began the reshape, and records positions by time alone. How far it came
+//!   shows on the members: just behind its place the new and the old copy of everything still
+//!   agree, for as long as the offset is; before that stretch only the new copy is left. Free space
+//!   agrees with free space, so that only blocks count of which no two are the same.
+//! - **In place.** The old copy is gone at once, and no member tells how far Linux came. A backup
+//!   file tells it where it holds what only the new place has left; one that was written too late
+//!   holds what the old places had by then, and proves nothing.
+//!
+//! What is not proved either way is not read.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+
+use wattle_engine::Volume;
+use wattle_engine::units::SECTOR_BYTES;
+use wattle_format::md::backup::{ReshapeBackup, ReshapeBackupPart};
+use wattle_rt::BufMut;
+
+use crate::md::assemble::ReshapeAssembly;
+
+/// What is compared at once.
+const BLOCK_SECTORS: u64 = 8;
+const BLOCK_BYTES: usize = (BLOCK_SECTORS * SECTOR_BYTES) as usize;
+/// Blocks of a sample.
+const SAMPLE_BLOCKS: u64 = 16;
+/// Blocks that are read in one go.
+const READ_BLOCKS: u64 = 256;
+/// Sectors of each data member beyond the position in which Linux's place is looked for: what it
+/// moves in the ten seconds between two records, and some more.
+const SEARCH_SECTORS: u64 = 4 << 21;
+/// Blocks of different content that agree at both places, before they count as moved.
+const PROOF_BLOCKS: usize = 8;
+
+/// Where a run of the array is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The old geometry.
+    Old,
+    /// The new geometry.
+    New,
+    /// A backup file, from this sector of it on.
+    Kept {
+        /// Which.
+        file: usize,
+        /// Sector of the file.
+        at_sectors: u64,
+    },
+    /// Not known.
+    Unknown,
+}
+
+/// A run of the array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// Sectors of the array.
+    pub sectors: Range<u64>,
+    /// Where they are.
+    pub source: Source,
+}
+
+/// Both geometries, as far as each can be read.
+pub(super) struct Sides<'a> {
+    pub reshape: &'a ReshapeAssembly,
+    pub old: Option<Volume>,
+    pub new: Option<Volume>,
+    pub backups: &'a [(ReshapeBackup, Volume)],
+}
+
+/// How a block is at the two places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    /// Different, or not to be read.
+    Apart,
+    /// The same, of one byte only: free space is like free space.
+    Blank,
+    /// The same, of content with this fingerprint.
+    Same(u64),
+}
+
+/// A run of blocks that are the same at both places.
+struct Run {
+    blocks: Range<u64>,
+    /// Fingerprints of what is not blank.
+    proof: BTreeSet<u64>,
+}
+
+/// How far Linux ran past what the old place still holds, in steps.
+enum Past {
+    /// Only the new place holds what is below.
+    Proved(u64),
+    /// Perhaps so: what agrees behind it is blank.
+    Possible(u64),
+}
+
+impl Sides<'_> {
+    /// The whole array, in order.
+    pub async fn pieces(&self) -> Vec<Piece> {
+        let reshape = self.reshape;
+        let mut beyond = match (&reshape.doubtful, reshape.moved_sectors) {
+            (Some(doubtful), _) => self.doubtful(self.steps_of(doubtful)).await,
+            (None, Some(moved)) => match self.ran_past(moved).await {
+                Past::Proved(steps) => vec![(0..steps, Source::New)],
+                Past::Possible(steps) => vec![(0..steps, Source::Unknown)],
+            },
+            (None, None) => Vec::new(),
+        };
+        let end = self.beyond_sectors();
+        let from = beyond.last().map_or(0, |(steps, _)| steps.end);
+        beyond.push((from..end, Source::Old));
+        let done = reshape.new.sectors.clone();
+        let mut pieces: Vec<_> = beyond
+            .into_iter()
+            .map(|(steps, source)| Piece { sectors: self.sectors(&steps), source })
+            .chain([Piece { sectors: done, source: Source::New }])
+            .filter(|piece| !piece.sectors.is_empty())
+            .collect();
+        pieces.sort_by_key(|piece| piece.sectors.start);
+        pieces
+    }
+
+    /// How much of the array is beyond the position. Steps count from the position, in the
+    /// direction of the reshape, in sectors.
+    fn beyond_sectors(&self) -> u64 {
+        self.reshape.old.sectors.end - self.reshape.old.sectors.start
+    }
+
+    /// The sectors of the array of some steps.
+    fn sectors(&self, steps: &Range<u64>) -> Range<u64> {
+        let position = self.reshape.position_sectors;
+        match self.reshape.backwards {
+            false => position + steps.start..position + steps.end,
+            true => position - steps.end..position - steps.start,
+        }
+    }
+
+    /// The steps of sectors of the array that are beyond the position.
+    fn steps_of(&self, sectors: &Range<u64>) -> Range<u64> {
+        let position = self.reshape.position_sectors;
+        let end = self.beyond_sectors();
+        let (from, to) = match self.reshape.backwards {
+            false => (sectors.start.saturating_sub(position), sectors.end.saturating_sub(position)),
+            true => (position.saturating_sub(sectors.end), position.saturating_sub(sectors.start)),
+        };
+        from.min(end)..to.min(end)
+    }
+
+    /// How many steps beyond the position only the new place holds.
+    async fn ran_past(&self, moved: u64) -> Past {
+        if self.new.is_none() {
+            return Past::Possible(self.beyond_sectors());
+        }
+        // What agrees before the position was not written over, and so nothing behind it was.
+        if self.agrees_behind(moved).await {
+            return Past::Proved(0);
+        }
+        let unit = self.reshape.unit_sectors();
+        let data_disks = self.reshape.new.geometry.data_disks() as u64;
+        let end = self.beyond_sectors().min(SEARCH_SECTORS.saturating_mul(data_disks)) / BLOCK_SECTORS;
+        // Any stretch that is long enough has a sample in it.
+        let stride = (moved / 2 / BLOCK_SECTORS).max(1);
+        let enough = moved.saturating_sub(2 * unit).max(BLOCK_SECTORS) / BLOCK_SECTORS;
+        let (mut at, mut possible) = (0, 0);
+        while at < end {
+            let sample = self.compare(at..(at + SAMPLE_BLOCKS.min(stride)).min(end)).await;
+            let Some(hit) = sample.iter().position(|block| *block != Compared::Apart) else {
+                at += stride;
+                continue;
+            };
+            let run = self.run_around(at + hit as u64, end).await;
+            let (start, is_proof) = (run.blocks.start, run.proof.len() >= PROOF_BLOCKS);
+            let is_long = run.blocks.end - start >= enough;
+            // At the position itself it may be shorter: Linux has not come further yet.
+            if is_proof && (is_long || start == 0) {
+                return Past::Proved(start * BLOCK_SECTORS);
+            }
+            if is_long {
+                possible = start * BLOCK_SECTORS;
+            }
+            at = run.blocks.end.max(at + 1);
+        }
+        Past::Possible(possible)
+    }
+
+    /// Whether what lies before the position, as far as data moves, is proved to be at both places.
+    async fn agrees_behind(&self, moved: u64) -> bool {
+        let (position, size) = (self.reshape.position_sectors, self.reshape.size_sectors);
+        let behind = match self.reshape.backwards {
+            false => position.saturating_sub(moved)..position,
+            true => position..position.saturating_add(moved).min(size),
+        };
+        let (mut proof, mut at) = (BTreeSet::new(), behind.start);
+        while at < behind.end && proof.len() < PROOF_BLOCKS {
+            let end = (at + READ_BLOCKS * BLOCK_SECTORS).min(behind.end);
+            for block in self.compare_sectors(at..end).await {
+                if let Compared::Same(content) = block {
+                    proof.insert(content);
+                }
+            }
+            at = end;
+        }
+        proof.len() >= PROOF_BLOCKS
+    }
+
+    /// The run around a block.
+    async fn run_around(&self, at: u64, end: u64) -> Run {
+        let mut run = Run { blocks: at..at, proof: BTreeSet::new() };
+        'left: while run.blocks.start > 0 {
+            let from = run.blocks.start.saturating_sub(READ_BLOCKS);
+            for block in self.compare(from..run.blocks.start).await.into_iter().rev() {
+                if !run.takes(block) {
+                    break 'left;
+                }
+                run.blocks.start -= 1;
+            }
+        }
+        'right: while run.blocks.end < end {
+            let to = (run.blocks.end + READ_BLOCKS).min(end);
+            for block in self.compare(run.blocks.end..to).await {
+                if !run.takes(block) {
+                    break 'right;
+                }
+                run.blocks.end += 1;
+            }
+        }
+        run
+    }
+
+    /// Compares blocks of steps at both places, in the direction of the reshape.
+    async fn compare(&self, blocks: Range<u64>) -> Vec<Compared> {
+        let steps = blocks.start * BLOCK_SECTORS..blocks.end * BLOCK_SECTORS;
+        let compared = self.compare_sectors(self.sectors(&steps)).await;
+        if self.reshape.backwards { compared.into_iter().rev().collect() } else { compared }
+    }
+
+    /// Compares blocks of the array at both places.
+    async fn compare_sectors(&self, sectors: Range<u64>) -> Vec<Compared> {
+        let apart = vec![Compared::Apart; ((sectors.end - sectors.start) / BLOCK_SECTORS) as usize];
+        let (Some(old), Some(new)) = (&self.old, &self.new) else { return apart };
+        let (old, new) = (read(old, sectors.clone()).await, read(new, sectors).await);
+        let (Some(old), Some(new)) = (old, new) else { return apart };
+        let blocks = old.chunks(BLOCK_BYTES).zip(new.chunks(BLOCK_BYTES));
+        blocks.map(|(old, new)| Compared::of(old, new)).collect()
+    }
+
+    /// Reads steps of a volume, by blocks in their order; `None` if that fails.
+    async fn read(&self, volume: Option<&Volume>, steps: &Range<u64>) -> Option<Vec<Vec<u8>>> {
+        Some(self.in_order(&read(volume?, self.sectors(steps)).await?))
+    }
+
+    fn in_order(&self, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let blocks = bytes.chunks(BLOCK_BYTES).map(<[u8]>::to_vec);
+        if self.reshape.backwards { blocks.rev().collect() } else { blocks.collect() }
+    }
+
+    /// What is known of steps whose old copies may be gone.
+    async fn doubtful(&self, steps: Range<u64>) -> Vec<(Range<u64>, Source)> {
+        let kept = self.kept();
+        let covered = kept.last().map_or(0, |(steps, _)| steps.end).min(steps.end);
+        let (mut proved, mut ends_within) = (false, false);
+        let mut at = 0;
+        'blocks: while at < covered {
+            let to = (at + READ_BLOCKS * BLOCK_SECTORS).min(covered);
+            let range = at..to;
+            let copy = self.read_kept(&kept, &range).await;
+            let (old, new) =
+                (self.read(self.old.as_ref(), &range).await, self.read(self.new.as_ref(), &range).await);
+            let (Some(copy), Some(old), Some(new)) = (copy, old, new) else { break };
+            for ((copy, old), new) in copy.iter().zip(&old).zip(&new) {
+                match (copy == old, copy == new) {
+                    (true, true) => {}
+                    (false, true) => proved = true,
+                    (true, false) if proved => ends_within = true,
+                    (false, false) if proved => {}
+                    // The first block that tells anything does not tell that it is in time.
+                    _ => break 'blocks,
+                }
+            }
+            at = to;
+        }
+        let forced = self.reshape.forced;
+        let rest = if ends_within || forced { Source::Old } else { Source::Unknown };
+        let mut pieces = Vec::new();
+        if proved || forced {
+            pieces.extend(kept.into_iter().filter(|(kept, _)| kept.start < steps.end));
+        }
+        let from = pieces.last().map_or(0, |(kept, _)| kept.end);
+        pieces.push((from.min(steps.end)..steps.end, rest));
+        pieces
+    }
+
+    /// The runs that backup files hold without a gap from the position on, in steps.
+    fn kept(&self) -> Vec<(Range<u64>, Source)> {
+        let parts = self.backups.iter().enumerate();
+        let parts = parts.flat_map(|(file, (header, _))| header.parts.iter().map(move |part| (file, *part)));
+        let mut parts: Vec<_> = parts.filter_map(|(file, part)| self.kept_part(file, part)).collect();
+        parts.sort_by_key(|(steps, _)| steps.start);
+        let mut next = 0;
+        parts.retain(|(steps, _)| {
+            let joins = steps.start == next;
+            if joins {
+                next = steps.end;
+            }
+            joins
+        });
+        parts
+    }
+
+    /// The steps of a part of a backup file. What of it is not beyond the position has been moved.
+    fn kept_part(&self, file: usize, part: ReshapeBackupPart) -> Option<(Range<u64>, Source)> {
+        let whole = part.array_start_sectors..part.array_start_sectors.checked_add(part.len_sectors)?;
+        let steps = self.steps_of(&whole);
+        let first = self.sectors(&steps).start;
+        let at_sectors = part.at_sectors + first.checked_sub(whole.start)?;
+        let there = self.backups.get(file)?.1.size_bytes() / SECTOR_BYTES;
+        let is_there = at_sectors.checked_add(steps.end - steps.start).is_some_and(|end| end <= there);
+        (!steps.is_empty() && is_there).then_some((steps, Source::Kept { file, at_sectors }))
+    }
+
+    /// Steps as backup files have them, by blocks in their order.
+    async fn read_kept(&self, kept: &[(Range<u64>, Source)], steps: &Range<u64>) -> Option<Vec<Vec<u8>>> {
+        let mut bytes: Vec<u8> = Vec::new();
+        for (run, source) in kept {
+            let part = run.start.max(steps.start)..run.end.min(steps.end);
+            let Source::Kept { file, at_sectors } = *source else { continue };
+            if part.is_empty() {
+                continue;
+            }
+            let first = at_sectors + self.sectors(&part).start - self.sectors(run).start;
+            let read = read(&self.backups.get(file)?.1, first..first + part.end - part.start).await?;
+            if self.reshape.backwards {
+                bytes.splice(0..0, read.iter().copied());
+            } else {
+                bytes.extend_from_slice(&read);
+            }
+        }
+        Some(self.in_order(&bytes))
+    }
+}
+
+impl Compared {
+    fn of(old: &[u8], new: &[u8]) -> Self {
+        if old != new {
+            return Self::Apart;
+        }
+        if old.iter().all(|byte| Some(byte) == old.first()) {
+            return Self::Blank;
+        }
+        let mut fingerprint = DefaultHasher::new();
+        old.hash(&mut fingerprint);
+        Self::Same(fingerprint.finish())
+    }
+}
+
+impl Run {
+    /// Whether a block belongs to it; what it proves is kept.
+    fn takes(&mut self, block: Compared) -> bool {
+        if let Compared::Same(content) = block
+            && self.proof.len() < PROOF_BLOCKS
+        {
+            self.proof.insert(content);
+        }
+        block != Compared::Apart
+    }
+}
+
+/// Reads sectors of a volume; `None` if that fails.
+async fn read(volume: &Volume, sectors: Range<u64>) -> Option<BufMut> {
+    let len = usize::try_from((sectors.end - sectors.start) * SECTOR_BYTES).ok()?;
+    let (result, bytes) = volume.read(sectors.start * SECTOR_BYTES, BufMut::alloc(len)).await;
+    result.ok().map(|()| bytes)
+}

@@ -106,6 +106,18 @@ pub enum Note {
         /// The number of the one that has all.
         top_level: u64,
     },
+    /// It was not unmounted; its log was read, and what is shown is what a mount would show.
+    LogApplied {
+        /// How many transactions, or of btrfs items, are taken from the log.
+        transactions: u64,
+    },
+    /// It was not unmounted, and its log is applied as far as it can be: what follows is missing.
+    LogCutShort {
+        /// How many transactions are taken from the log.
+        transactions: u64,
+        /// Why no more.
+        why: &'static str,
+    },
     /// The log of XFS or btrfs is not empty, or may be; it is not read here.
     LogNotApplied {
         /// Whether it is known not to be empty.
@@ -134,6 +146,7 @@ impl Note {
             self,
             Self::JournalNotApplied { .. }
                 | Self::JournalCutShort { .. }
+                | Self::LogCutShort { .. }
                 | Self::LogNotApplied { .. }
                 | Self::NeedsRepair
         )
@@ -175,6 +188,15 @@ impl fmt::Display for Note {
             Self::DefaultSubvolume { id, top_level } => write!(
                 f,
                 "its default subvolume, {id}, is shown, as a mount would; subvolume {top_level} has all others"
+            ),
+            Self::LogApplied { transactions } => write!(
+                f,
+                "it was not unmounted; {transactions} transactions of its log are applied in memory, as a mount would"
+            ),
+            Self::LogCutShort { transactions, why } => write!(
+                f,
+                "it was not unmounted, and {transactions} transactions of its log are applied in memory and no more ({why}): the \
+                 changes that follow are missing, and names or sizes may not fit their files"
             ),
             Self::LogNotApplied { certain } => write!(
                 f,

@@ -18,7 +18,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use common::work::{Dice, Work};
 use common::{image, mounted, open, program, run};
-use wattle_fs::{FileKind, FileSystem, FsNode};
+use wattle_fs::{FileKind, FileSystem, FsNode, Note};
 
 /// How many times as many images as usual are cut.
 fn times() -> u64 {
@@ -40,10 +40,12 @@ struct Made {
     mount: &'static str,
     /// A mount that replays sets times of directories anew.
     times_of_directories: bool,
+    /// Is worked on in more ways, and shut down as well as cut.
+    varied: bool,
 }
 
 const fn made(name: &'static str, make: &'static [&'static str], mount: &'static str) -> Made {
-    Made { name, make, mount, times_of_directories: true }
+    Made { name, make, mount, times_of_directories: true, varied: false }
 }
 
 const EXT: [Made; 11] = [
@@ -63,11 +65,17 @@ const EXT: [Made; 11] = [
     made("no journal", &["mke2fs", "-qFtext4", "-O^has_journal"], "noatime"),
 ];
 
-const XFS: [Made; 4] = [
-    made("as it is made", &["mkfs.xfs", "-q"], "noatime"),
-    made("small log", &["mkfs.xfs", "-q", "-bsize=1024", "-nsize=4096", "-lsize=64m"], "logbsize=32k"),
-    made("without copies", &["mkfs.xfs", "-q", "-mreflink=0,rmapbt=0"], "logbsize=256k"),
-    made("aligned", &["mkfs.xfs", "-q", "-dagcount=2,su=64k,sw=3", "-lsize=64m", "-isize=1024"], "noatime"),
+const fn xfs(name: &'static str, make: &'static [&'static str], mount: &'static str) -> Made {
+    Made { varied: true, ..made(name, make, mount) }
+}
+
+const XFS: [Made; 5] = [
+    xfs("as it is made", &["mkfs.xfs", "-q"], "noatime"),
+    xfs("small log", &["mkfs.xfs", "-q", "-bsize=1024", "-nsize=4096", "-lsize=64m"], "logbsize=32k"),
+    xfs("without copies", &["mkfs.xfs", "-q", "-mreflink=0,rmapbt=0"], "logbsize=256k"),
+    xfs("aligned", &["mkfs.xfs", "-q", "-dagcount=2,su=64k,sw=3", "-lsize=64m", "-isize=1024"], "noatime"),
+    // Goes round the log.
+    xfs("smallest log", &["mkfs.xfs", "-q", "--unsupported", "-lsize=13m", "-mrmapbt=1"], "logbsize=64k"),
 ];
 
 /// Text of what is at each path: kind, rights, owner, names, size, time, and content.
@@ -104,6 +112,9 @@ fn what_comes_out(fs: &dyn FileSystem, times_of_directories: bool) -> Result<Man
                 FileKind::Directory if !times_of_directories => String::new(),
                 _ => format!("{}.{:09}", metadata.modified.seconds, metadata.modified.nanoseconds),
             };
+            let mut attributes = fs.attributes(node)?;
+            attributes.sort();
+            let content = content + &String::from_utf8_lossy(&attributes.join(&b' '));
             let size = if metadata.kind == FileKind::Directory { 0 } else { metadata.size_bytes };
             let (mode, uid, gid) = (metadata.mode, metadata.uid, metadata.gid);
             let kind = metadata.kind;
@@ -157,6 +168,12 @@ fn shown_by_linux(path: &Path, times_of_directories: bool) -> std::io::Result<St
         kind if kind.is_symlink() => (FileKind::Symlink, format!("-> {}", fs::read_link(path)?.display())),
         _ => (FileKind::Directory, String::new()),
     };
+    let mut list = vec![0; 64 << 10];
+    let len = rustix::fs::llistxattr(path, &mut list)?;
+    let mut attributes: Vec<&[u8]> =
+        list[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
+    attributes.sort_unstable();
+    let content = content + &String::from_utf8_lossy(&attributes.join(&b' '));
     let time = match kind {
         FileKind::Directory if !times_of_directories => String::new(),
         _ => format!("{}.{:09}", found.mtime(), found.mtime_nsec()),
@@ -193,7 +210,7 @@ fn cut(dir: &Path, made: &Made, size_bytes: u64, seed: u64, cuts: usize) -> Opti
     mounted(&image, &format!("loop,{}", made.mount), |at| {
         thread::scope(|threads| {
             let worker = threads.spawn(|| {
-                let mut work = Work::new(at, seed);
+                let mut work = if made.varied { Work::varied(at, seed) } else { Work::new(at, seed) };
                 while !over.load(Ordering::Relaxed) {
                     (0..=work.dice.below(8)).for_each(|_| work.step());
                     work.sync();
@@ -212,7 +229,68 @@ fn cut(dir: &Path, made: &Made, size_bytes: u64, seed: u64, cuts: usize) -> Opti
         run(program("fsfreeze").arg("-u").arg(at)).unwrap();
     })?;
     take("unmounted", true);
+    if made.varied {
+        for (how, flush) in [("shut down", "shutdown"), ("shut down with its log", "shutdown -f")] {
+            mounted(&image, &format!("loop,{}", made.mount), |at| {
+                fs::create_dir(at.join(how)).unwrap();
+                let mut work = Work::varied(&at.join(how), seed);
+                (0..100).for_each(|_| work.step());
+                run(program("xfs_io").args(["-x", "-c", flush]).arg(at)).unwrap();
+            })?;
+            take(how, false);
+        }
+        let mut dice = Dice::new(seed + 2000);
+        for torn in 0..TORN {
+            let (before, after) =
+                (&taken[taken.len() - 2 - torn].image, &taken[taken.len() - 1 - torn].image);
+            let to = dir.join(format!("torn-{torn}"));
+            clone(after, &to);
+            tear(before, &to, &mut dice);
+            let name = format!("{}, seed {seed}, torn {torn}", made.name);
+            taken.push(Cut { name, image: to, is_quiet: false });
+        }
+    }
     Some(taken)
+}
+
+/// Images whose log is torn, of each file system.
+const TORN: usize = 3;
+
+/// Takes back some of the last sectors that were written to the log of an image: records that were
+/// under way when the power went.
+fn tear(before: &Path, image: &Path, dice: &mut Dice) {
+    let mut superblock = [0; 512];
+    let (before, image) =
+        (fs::File::open(before).unwrap(), fs::File::options().read(true).write(true).open(image).unwrap());
+    image.read_exact_at(&mut superblock, 0).unwrap();
+    let number = |at: usize, len: usize| {
+        superblock[at..at + len].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    };
+    let (start, group_log) = (number(48, 8), superblock[124]);
+    let block = (start >> group_log) * number(84, 4) + (start & ((1 << group_log) - 1));
+    let (log, len) = (block * number(4, 4), number(96, 4) * number(4, 4));
+    let (mut old, mut new) = (vec![0; len as usize], vec![0; len as usize]);
+    before.read_exact_at(&mut old, log).unwrap();
+    image.read_exact_at(&mut new, log).unwrap();
+    // The cycle and the number of the sector order them; a header has the cycle behind its magic number.
+    let cycle = |sector: &[u8]| {
+        let at = if sector.starts_with(&[0xfe, 0xed, 0xba, 0xbe]) { 4 } else { 0 };
+        u32::from_be_bytes(sector[at..at + 4].try_into().unwrap())
+    };
+    let sectors = old.chunks(512).zip(new.chunks(512)).enumerate();
+    let mut written: Vec<_> = sectors
+        .filter(|(_, (old, new))| old != new && cycle(new) > cycle(old))
+        .map(|(ix, (_, new))| (cycle(new), ix))
+        .collect();
+    written.sort_unstable();
+    let newest = written.last().map_or(0, |(cycle, _)| *cycle);
+    let few = dice.below(2) == 0;
+    let last = 1 + dice.below(if few { 8 } else { 2000 }) as usize;
+    for (cycle, ix) in written.into_iter().rev().take(last) {
+        if cycle == newest && dice.below(3) > 0 {
+            image.write_all_at(&old[ix * 512..][..512], log + ix as u64 * 512).unwrap();
+        }
+    }
 }
 
 /// What was found of all images of a kind.
@@ -221,6 +299,8 @@ struct Found {
     images: u32,
     /// Came out without a word.
     silent: u32,
+    /// Of these, how many had a log or a journal that was applied.
+    applied: u32,
     /// Came out with a word, or not as a whole.
     told: u32,
     /// Of these, how many are not what Linux shows.
@@ -249,6 +329,8 @@ fn judge(cut: &Cut, made: &Made, replayed: &Path, found: &mut Found) -> Option<S
     };
     if is_silent {
         found.silent += 1;
+        let is_applied = |note: &Note| matches!(note, Note::LogApplied { .. } | Note::JournalApplied { .. });
+        found.applied += u32::from(fs.about().notes.iter().any(is_applied));
         return differs.map(|differs| format!("{}: {differs}", cut.name));
     }
     eprintln!("{}: {notes:?}, {:?}", cut.name, here.err());

@@ -25,7 +25,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::work::{Dice, Work};
-use common::{image, mounted, open, program, run};
+use common::{image, mounted, open, pattern, program, run};
 use wattle_fs::{FileKind, FileSystem, FsNode, Note};
 
 /// How many times as many images as usual are cut.
@@ -368,6 +368,121 @@ fn sweep(kinds: &[Made], size_bytes: u64, cuts: usize) -> Option<Found> {
     eprintln!("{found:?}");
     assert!(wrong.is_empty(), "{} of {found:?}:\n{}", wrong.len(), wrong.join("\n"));
     made_all.then_some(found)
+}
+
+/// Sets the feature of version 5 that files may exchange ranges, which old mkfs.xfs does not know.
+fn let_files_exchange_ranges(image: &Path) {
+    let file = fs::File::options().read(true).write(true).open(image).unwrap();
+    let mut superblock = [0; 512];
+    file.read_exact_at(&mut superblock, 0).unwrap();
+    superblock[219] |= 0x40;
+    superblock[224..228].fill(0);
+    let sum = crc32c::crc32c(&superblock);
+    superblock[224..228].copy_from_slice(&sum.to_le_bytes());
+    file.write_all_at(&superblock, 0).unwrap();
+}
+
+/// A file in many pieces, with holes between them.
+fn in_pieces(path: &Path, seed: u64, step: u64, pieces: u64) {
+    let file = fs::File::create(path).unwrap();
+    for piece in 0..pieces {
+        file.write_all_at(&pattern(seed + piece, 4096), piece * step).unwrap();
+        if piece % 16 == 0 {
+            file.sync_data().unwrap();
+        }
+    }
+    file.set_len(pieces * step).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Clones a file over another and exchanges two without a pause, while something else has the log
+/// written: it ends between the steps of either. Whether this machine can exchange them.
+fn move_extents(at: &Path, over: &AtomicBool) -> bool {
+    let exchange = r#"
+        open(my $one, "+<", $ARGV[0]) or die; open(my $other, "+<", $ARGV[1]) or die;
+        my $turn = 0;
+        while (!-e $ARGV[2]) {
+            # To the ends of both, and every other time only what is written.
+            my $flags = 1 | ($turn++ % 2 ? 8 : 0);
+            ioctl($one, 0x40285881, pack("lLQQQQ", fileno($other), 0, 0, 0, 0, $flags)) or exit 3;
+        }"#;
+    let mut perl = program("perl");
+    perl.args(["-e", exchange]).args([at.join("one"), at.join("other"), at.join("over")]);
+    thread::scope(|threads| {
+        let cloning = threads.spawn(|| {
+            let mut turn = 0;
+            while !over.load(Ordering::Relaxed) {
+                turn += 1;
+                let from =
+                    fs::File::open(at.join(if turn % 2 == 0 { "cloned" } else { "other-cloned" })).unwrap();
+                let to = fs::File::options().write(true).open(at.join("clone")).unwrap();
+                rustix::fs::ioctl_ficlone(&to, &from).unwrap();
+                to.write_all_at(&pattern(turn, 100_000), 8192 * (turn % 40)).unwrap();
+            }
+        });
+        let forcing = threads.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let file = fs::File::create(at.join("forces")).unwrap();
+                file.write_all_at(b"the log", 0).unwrap();
+                file.sync_all().unwrap();
+            }
+        });
+        let exchanges = perl.status().is_ok_and(|status| status.success());
+        cloning.join().unwrap();
+        forcing.join().unwrap();
+        exchanges
+    })
+}
+
+/// A chain of transactions moves extents between files; what was begun is finished by a mount.
+#[test]
+fn extents_that_are_being_moved_are_where_linux_has_them() {
+    let scratch = tempfile::TempDir::new_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let below = image(&scratch, "below", 8 << 30);
+    if run(program("mkfs.xfs").args(["-q", "-mreflink=1"]).arg(&below)).is_none() {
+        return;
+    }
+    let made = xfs("moving", &[], "");
+    let (mut found, mut wrong, mut exchanges) = (Found::default(), Vec::new(), false);
+    mounted(&below, "loop", |dir| {
+        let image = dir.join("image");
+        fs::File::create(&image).unwrap().set_len(512 << 20).unwrap();
+        run(program("mkfs.xfs").args(["-q", "-mreflink=1"]).arg(&image)).unwrap();
+        let_files_exchange_ranges(&image);
+        let mut taken = Vec::new();
+        mounted(&image, "loop", |at| {
+            for (name, seed, step) in [
+                ("cloned", 1, 8192),
+                ("other-cloned", 1000, 12_288),
+                ("one", 2000, 8192),
+                ("other", 3000, 20_480),
+            ] {
+                in_pieces(&at.join(name), seed, step, 300);
+            }
+            in_pieces(&at.join("clone"), 4000, 16_384, 200);
+            let over = AtomicBool::new(false);
+            thread::scope(|threads| {
+                let moving = threads.spawn(|| move_extents(at, &over));
+                let mut dice = Dice::new(7);
+                for number in 0..12 * times() {
+                    thread::sleep(Duration::from_millis(20 + dice.below(60)));
+                    let to = dir.join(format!("cut-{number}"));
+                    clone(&image, &to);
+                    taken.push(Cut { name: format!("moving, cut {number}"), image: to, is_quiet: false });
+                }
+                over.store(true, Ordering::Relaxed);
+                fs::write(at.join("over"), "").unwrap();
+                exchanges = moving.join().unwrap();
+            });
+        })
+        .unwrap();
+        for cut in &taken {
+            wrong.extend(judge(cut, &made, &dir.join("replayed"), &mut found));
+        }
+    });
+    eprintln!("{found:?}, with exchanges: {exchanges}");
+    assert!(wrong.is_empty(), "{} of {found:?}:\n{}", wrong.len(), wrong.join("\n"));
+    assert_eq!(found.silent, found.images, "{found:?}");
 }
 
 #[test]

@@ -173,6 +173,19 @@ impl Work {
                 let (one, other) = (self.file(), self.file());
                 let _ = renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE);
             }
+            18 if self.dice.below(3) == 0 => {
+                // Whole forks change their owners, as when files are defragmented.
+                let (one, other) = (self.name(), self.name());
+                for (name, step) in [(&one, 8192), (&other, 12_288)] {
+                    let file = File::create(name).unwrap();
+                    (0..100).for_each(|ix| file.write_all_at(&pattern(ix, 4096), ix * step).unwrap());
+                    file.set_len(100 * 12_288).unwrap();
+                    file.sync_all().unwrap();
+                }
+                let swap = format!("swapext {}", other.display());
+                let _ = program("xfs_io").args(["-c", &swap]).arg(&one).output();
+                self.files.extend([one, other]);
+            }
             18 => {
                 let name = self.name();
                 let mut file = OpenOptions::new();

@@ -7,6 +7,7 @@
 use crate::bytes::{be16, be32, be64};
 use crate::source::ByteSource;
 use crate::xfs::log::buffers::{Cancelled, seal_at};
+use crate::xfs::log::owners;
 use crate::xfs::log::ring::SECTOR_BYTES;
 use crate::xfs::log::transactions::LogItem;
 use crate::xfs::log::words::LogWords;
@@ -16,6 +17,7 @@ use crate::xfs::superblock::Superblock;
 const MAGIC: u16 = 0x494e;
 const CHECKSUM_AT: usize = 100;
 const LSN_AT: usize = 112;
+const NUMBER_AT: usize = 152;
 const FLUSHED_AT: usize = 30;
 const NEXT_UNLINKED: std::ops::Range<usize> = 96..100;
 
@@ -30,8 +32,9 @@ const DATA_ROOT: u32 = 0x8;
 const DEVICE: u32 = 0x10;
 const ATTRIBUTES: u32 = 0x40 | 0x80;
 const ATTRIBUTES_ROOT: u32 = 0x100;
-/// Blocks of its trees have to change their owner.
-const OWNERS: u32 = 0x200 | 0x400;
+/// Blocks of its trees have another owner now.
+const DATA_OWNER: u32 = 0x200;
+const ATTRIBUTES_OWNER: u32 = 0x400;
 
 /// Fields of an inode that are longer than a byte, but times and counts of extents, whose width
 /// depends on features: in bytes, how long, and where.
@@ -95,10 +98,7 @@ pub fn apply(
     }
     let core = item.region(1).ok_or(none)?;
     if is_newer(&bytes, core, superblock.version5, lsn, words) {
-        return Ok(());
-    }
-    if logged.fields & OWNERS != 0 {
-        return Err("the contents of two files were exchanged in a way that is not known here");
+        return own_trees(source, superblock, &bytes, logged.fields);
     }
     change(&mut bytes, &logged, item, words, superblock.version5)
         .ok_or("a changed inode in it is not whole")?;
@@ -106,7 +106,39 @@ pub fn apply(
         bytes[LSN_AT..LSN_AT + 8].copy_from_slice(&lsn.0.to_be_bytes());
         seal_at(&mut bytes, CHECKSUM_AT);
     }
-    source.overlay(offset, &bytes)
+    source.overlay(offset, &bytes)?;
+    own_trees(source, superblock, &bytes, logged.fields)
+}
+
+/// Makes the inode, if it is in use, the owner of what it took over from another.
+fn own_trees(
+    source: &mut ByteSource,
+    superblock: &Superblock,
+    inode: &[u8],
+    fields: u32,
+) -> Result<(), LogDamage> {
+    if fields & (DATA_OWNER | ATTRIBUTES_OWNER) == 0 || be16(inode, 2) == Some(0) {
+        return Ok(());
+    }
+    let none = "a file whose extents were exchanged is damaged";
+    let number = be64(inode, NUMBER_AT).ok_or(none)?;
+    let attributes_at = attributes_at(inode, V3_BYTES).ok_or(none)?;
+    if fields & DATA_OWNER != 0 {
+        owners::change(source, superblock, &inode[V3_BYTES..attributes_at], number)?;
+    }
+    if fields & ATTRIBUTES_OWNER != 0 {
+        owners::change(source, superblock, &inode[attributes_at..], number)?;
+    }
+    Ok(())
+}
+
+/// Where the attributes' fork starts, which is the end if there is none; `None` if beyond that.
+fn attributes_at(inode: &[u8], fork_at: usize) -> Option<usize> {
+    let at = match usize::from(*inode.get(82)?) {
+        0 => inode.len(),
+        offset => fork_at + offset * 8,
+    };
+    (at <= inode.len()).then_some(at)
 }
 
 /// Whether the inode in its place is newer than the one in the log.
@@ -131,13 +163,7 @@ fn change(
 ) -> Option<()> {
     core(bytes, item.region(1)?, words, version5)?;
     let fork_at = if version5 { V3_BYTES } else { V2_BYTES };
-    let attributes_at = match usize::from(*bytes.get(82)?) {
-        0 => bytes.len(),
-        offset => fork_at + offset * 8,
-    };
-    if attributes_at > bytes.len() {
-        return None;
-    }
+    let attributes_at = attributes_at(bytes, fork_at)?;
     let header = if version5 { 72 } else { 24 };
     if logged.fields & DEVICE != 0 {
         bytes.get_mut(fork_at..fork_at + 4)?.copy_from_slice(&logged.device.to_be_bytes());

@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 
 use crate::FileKind;
-use crate::source::SIZE_MAX;
 use crate::xfs::Xfs;
 use crate::xfs::fork::{self, Extent};
 use crate::xfs::inode::{Format, Inode};
@@ -97,14 +96,14 @@ struct MapChange {
     flags: u32,
 }
 
-/// Ranges of two files, in blocks, and the sizes that they have then.
+/// Ranges of two files, in blocks. It has sizes, too; Linux (6.18) finishes with those that the files
+/// have when it begins to.
 #[derive(Debug)]
 struct Exchange {
     inodes: [u64; 2],
     starts: [u64; 2],
     blocks: u64,
     flags: u64,
-    sizes: [u64; 2],
 }
 
 /// Files whose intents were finished.
@@ -186,11 +185,9 @@ fn exchange(b: &[u8], words: LogWords) -> Option<Exchange> {
         starts: [words.u64(b, 40)?, words.u64(b, 48)?],
         blocks: words.u64(b, 56)?,
         flags: words.u64(b, 64)?,
-        sizes: [words.u64(b, 72)?, words.u64(b, 80)?],
     };
     let ends = exchange.starts.map(|start| start.saturating_add(exchange.blocks));
-    let are_sizes = exchange.sizes.iter().all(|size| *size <= SIZE_MAX);
-    (are_sizes && ends.iter().all(|end| *end < FILE_BLOCKS_MAX)).then_some(exchange)
+    ends.iter().all(|end| *end < FILE_BLOCKS_MAX).then_some(exchange)
 }
 
 fn attribute(b: &[u8], words: LogWords) -> Option<Intent> {
@@ -229,9 +226,12 @@ fn exchange_ranges(xfs: &mut Xfs, exchange: &Exchange) -> Result<(), LogDamage> 
         return Err("the blocks of extended attributes were being exchanged, and are shown as they were");
     }
     let [one, other] = exchange.inodes;
-    let is_file =
-        |number| Inode::read_unlinked(xfs, number).is_ok_and(|inode| inode.metadata.kind == FileKind::File);
-    if one == other || !is_file(one) || !is_file(other) {
+    let size = |number| match Inode::read_unlinked(xfs, number) {
+        Ok(inode) if inode.metadata.kind == FileKind::File => Ok(inode.metadata.size_bytes),
+        _ => Err(cannot),
+    };
+    let sizes = [(one, size(other)?), (other, size(one)?)];
+    if one == other {
         return Err(cannot);
     }
     let range = |ix: usize| exchange.starts[ix]..exchange.starts[ix] + exchange.blocks;
@@ -260,7 +260,7 @@ fn exchange_ranges(xfs: &mut Xfs, exchange: &Exchange) -> Result<(), LogDamage> 
     xfs.finished.keep(one, kept)?;
     xfs.finished.keep(other, kept_other)?;
     if exchange.flags & EXCHANGE_SIZES != 0 {
-        for (inode, size_bytes) in exchange.inodes.into_iter().zip(exchange.sizes) {
+        for (inode, size_bytes) in sizes {
             xfs.finished.files.entry(inode).or_default().size_bytes = Some(size_bytes);
         }
     }

@@ -21,6 +21,7 @@
 mod buffers;
 mod inodes;
 pub mod intents;
+mod owners;
 mod record;
 mod ring;
 mod transactions;

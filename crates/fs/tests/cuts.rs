@@ -498,5 +498,7 @@ fn what_comes_out_of_a_cut_xfs_without_a_word_is_what_linux_shows() {
     let Some(found) = sweep(&XFS, 512 << 20, 2) else { return };
     // A log is applied.
     assert_eq!(found.silent, found.images, "{found:?}");
-    assert!(found.refused_by_linux == 0, "{found:?}");
+    assert!(found.applied * 2 > found.images, "{found:?}");
+    // Linux does not mount all whose forks were swapped and then changed further.
+    assert!(found.refused_by_linux * 10 <= found.images, "{found:?}");
 }

@@ -15,6 +15,7 @@ mod groups;
 mod inode;
 mod log;
 mod superblock;
+mod synthetic;
 
 use std::ops::Range;
 
@@ -38,6 +39,9 @@ const LINK_OFFSET_AT: usize = 4;
 const LINK_LEN_AT: usize = 8;
 const LINK_CHECKSUM_AT: usize = 12;
 const LINK_OWNER_AT: usize = 32;
+
+pub use log::words::LogWords;
+pub use synthetic::{example, seal, with_log_of};
 
 /// Whether the signature of XFS is there.
 ///

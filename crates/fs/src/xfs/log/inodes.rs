@@ -33,8 +33,10 @@ const DEVICE: u32 = 0x10;
 const ATTRIBUTES: u32 = 0x40 | 0x80;
 const ATTRIBUTES_ROOT: u32 = 0x100;
 /// Blocks of its trees have another owner now.
-const DATA_OWNER: u32 = 0x200;
-const ATTRIBUTES_OWNER: u32 = 0x400;
+const OWNERS: u32 = 0x200 | 0x400;
+
+/// The format of a fork that is the root of a tree.
+const TREE: u8 = 3;
 
 /// Fields of an inode that are longer than a byte, but times and counts of extents, whose width
 /// depends on features: in bytes, how long, and where.
@@ -74,7 +76,8 @@ impl LoggedInode {
     }
 }
 
-/// Applies a changed inode.
+/// Applies a changed inode. Its place comes back if blocks of its trees have another owner now: the
+/// roots that it has in the end lead to these, since what follows may change them.
 ///
 /// # Errors
 /// Its place cannot be read or has no inode, or the item says what none can be.
@@ -84,11 +87,11 @@ pub fn apply(
     cancelled: &Cancelled,
     item: &LogItem,
     (lsn, words): (Lsn, LogWords),
-) -> Result<(), LogDamage> {
+) -> Result<Option<u64>, LogDamage> {
     let none = "the description of a changed inode in it is none";
     let logged = item.region(0).and_then(|format| LoggedInode::decode(format, words)).ok_or(none)?;
     if cancelled.has(logged.sector, logged.sectors) {
-        return Ok(());
+        return Ok(None);
     }
     let offset = logged.sector.checked_mul(SECTOR_BYTES).and_then(|at| at.checked_add(logged.at));
     let bytes = offset.and_then(|offset| source.bytes(offset, superblock.inode_bytes).ok());
@@ -97,8 +100,9 @@ pub fn apply(
         return Err("where a changed inode belongs is none");
     }
     let core = item.region(1).ok_or(none)?;
+    let owns = (logged.fields & OWNERS != 0).then_some(offset);
     if is_newer(&bytes, core, superblock.version5, lsn, words) {
-        return own_trees(source, superblock, &bytes, logged.fields);
+        return Ok(owns);
     }
     change(&mut bytes, &logged, item, words, superblock.version5)
         .ok_or("a changed inode in it is not whole")?;
@@ -107,27 +111,23 @@ pub fn apply(
         seal_at(&mut bytes, CHECKSUM_AT);
     }
     source.overlay(offset, &bytes)?;
-    own_trees(source, superblock, &bytes, logged.fields)
+    Ok(owns)
 }
 
-/// Makes the inode, if it is in use, the owner of what it took over from another.
-fn own_trees(
-    source: &mut ByteSource,
-    superblock: &Superblock,
-    inode: &[u8],
-    fields: u32,
-) -> Result<(), LogDamage> {
-    if fields & (DATA_OWNER | ATTRIBUTES_OWNER) == 0 || be16(inode, 2) == Some(0) {
-        return Ok(());
-    }
+/// Makes the inode there, if it is in use, the owner of what is below the roots that it has.
+///
+/// # Errors
+/// One of its trees cannot be read, or is damaged.
+pub fn own_trees(source: &mut ByteSource, superblock: &Superblock, offset: u64) -> Result<(), LogDamage> {
     let none = "a file whose extents were exchanged is damaged";
-    let number = be64(inode, NUMBER_AT).ok_or(none)?;
-    let attributes_at = attributes_at(inode, V3_BYTES).ok_or(none)?;
-    if fields & DATA_OWNER != 0 {
-        owners::change(source, superblock, &inode[V3_BYTES..attributes_at], number)?;
-    }
-    if fields & ATTRIBUTES_OWNER != 0 {
-        owners::change(source, superblock, &inode[attributes_at..], number)?;
+    let inode = source.bytes(offset, superblock.inode_bytes).map_err(|_| none)?;
+    let (number, mode) = be64(&inode, NUMBER_AT).zip(be16(&inode, 2)).ok_or(none)?;
+    let attributes_at = attributes_at(&inode, V3_BYTES).ok_or(none)?;
+    let forks = [(5, V3_BYTES..attributes_at), (83, attributes_at..inode.len())];
+    for (format_at, fork) in forks {
+        if mode != 0 && inode.get(format_at) == Some(&TREE) {
+            owners::change(source, superblock, &inode[fork], number)?;
+        }
     }
     Ok(())
 }

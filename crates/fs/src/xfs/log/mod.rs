@@ -22,15 +22,18 @@ mod buffers;
 mod inodes;
 pub mod intents;
 mod owners;
-mod record;
+pub mod record;
 mod ring;
 mod transactions;
-mod words;
+pub mod words;
+
+use std::collections::BTreeSet;
 
 use crate::error::Note;
 use crate::source::ByteSource;
 use crate::xfs::superblock::Superblock;
 
+pub use buffers::seal_at;
 use buffers::{Cancelled, LoggedBuffer};
 use intents::Intents;
 use record::LogRecord;
@@ -100,11 +103,13 @@ pub fn apply(source: &mut ByteSource, superblock: &Superblock) -> LogReplay {
     let found = place.each(source, superblock, tail, head, &mut |_, committed| replay.look(&committed));
     let applied =
         place.each(source, superblock, tail, head, &mut |source, committed| replay.apply(source, &committed));
+    let mut owners = replay.owners.iter();
+    let owned = owners.try_for_each(|&inode| inodes::own_trees(source, superblock, inode));
     LogReplay {
         transactions: replay.changed,
         intents: replay.intents,
         elsewhere: false,
-        damage: found.and(applied).err(),
+        damage: found.and(applied).and(owned).err(),
     }
 }
 
@@ -157,14 +162,16 @@ struct Replay<'a> {
     superblock: &'a Superblock,
     cancelled: Cancelled,
     intents: Intents,
+    /// Places of inodes whose trees have blocks with another owner.
+    owners: BTreeSet<u64>,
     /// Transactions that changed more than the superblock.
     changed: u64,
 }
 
 impl<'a> Replay<'a> {
     fn new(superblock: &'a Superblock) -> Self {
-        let (cancelled, intents) = Default::default();
-        Self { superblock, cancelled, intents, changed: 0 }
+        let (cancelled, intents, owners) = Default::default();
+        Self { superblock, cancelled, intents, owners, changed: 0 }
     }
 
     /// Notes which buffers it frees.
@@ -219,7 +226,11 @@ impl<'a> Replay<'a> {
         words: LogWords,
     ) -> Result<(), LogDamage> {
         match kind {
-            INODE => inodes::apply(source, self.superblock, &self.cancelled, item, (lsn, words)),
+            INODE => {
+                let owns = inodes::apply(source, self.superblock, &self.cancelled, item, (lsn, words))?;
+                self.owners.extend(owns);
+                Ok(())
+            }
             kind if UNSEEN.contains(&kind) => Ok(()),
             kind => self.intents.take(kind, item, words),
         }

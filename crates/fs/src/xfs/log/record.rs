@@ -114,7 +114,7 @@ impl LogRecord {
         let mut data = ring.read(self.at + self.header_sectors, self.data_sectors)?;
         let (first, more) = headers.split_at(SECTOR_BYTES as usize);
         let stored = data.get(..self.data_bytes).unwrap_or_default();
-        let is_right = CHECKED_BYTES.iter().any(|&len| self.sum(first, len, more, stored) == self.checksum);
+        let is_right = CHECKED_BYTES.iter().any(|&len| sum(first, len, more, stored) == self.checksum);
         for (ix, sector) in data.chunks_exact_mut(SECTOR_BYTES as usize).enumerate() {
             let at = match ix / WORDS {
                 0 => WORDS_AT + ix * 4,
@@ -126,15 +126,36 @@ impl LogRecord {
         data.truncate(self.data_bytes);
         Ok((data, is_right))
     }
+}
 
-    fn sum(&self, first: &[u8], checked: usize, more: &[u8], data: &[u8]) -> u32 {
-        let sum = crc32c::crc32c_append(crc32c::crc32c(&first[..CHECKSUM_AT]), &[0; 4]);
-        let mut sum = crc32c::crc32c_append(sum, &first[CHECKSUM_AT + 4..checked]);
-        // Headers that no data needs are there and are not checked.
-        let used = self.data_bytes.div_ceil(COVERED_BYTES as usize) - 1;
-        for header in more.chunks_exact(SECTOR_BYTES as usize).take(used) {
-            sum = crc32c::crc32c_append(sum, &header[..CHECKED_MORE_BYTES]);
+/// The checksum of a record: its first header as far as that is one, the others that have words of
+/// its data, and the data as it lies in the log.
+fn sum(first: &[u8], checked: usize, more: &[u8], data: &[u8]) -> u32 {
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&first[..CHECKSUM_AT]), &[0; 4]);
+    let mut sum = crc32c::crc32c_append(sum, &first[CHECKSUM_AT + 4..checked]);
+    // Headers that no data needs are there and are not checked.
+    let used = data.len().div_ceil(COVERED_BYTES as usize).saturating_sub(1);
+    for header in more.chunks_exact(SECTOR_BYTES as usize).take(used) {
+        sum = crc32c::crc32c_append(sum, &header[..CHECKED_MORE_BYTES]);
+    }
+    crc32c::crc32c_append(sum, data)
+}
+
+/// Makes the checksums of records right in the bytes of a log; of those that go round its end not.
+pub fn seal_records(log: &mut [u8]) {
+    const SECTOR: usize = SECTOR_BYTES as usize;
+    for at in (0..log.len().saturating_sub(SECTOR)).step_by(SECTOR) {
+        let (header, behind) = log[at..].split_at_mut(SECTOR);
+        if be32(header, 0) != Some(MAGIC) {
+            continue;
         }
-        crc32c::crc32c_append(sum, data)
+        let sectors = be32(header, SIZE_AT).unwrap_or(0).min(DATA_BYTES_MAX).div_ceil(COVERED_BYTES).max(1);
+        let more = (sectors as usize - 1) * SECTOR;
+        let len = be32(header, LEN_AT).unwrap_or(0) as usize;
+        let Some((more, data)) = behind.split_at_checked(more) else { continue };
+        if let Some(data) = data.get(..len) {
+            let sum = sum(header, CHECKED_BYTES[0], more, data);
+            header[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+        }
     }
 }

@@ -108,8 +108,13 @@ pub enum Note {
     },
     /// It was not unmounted; its log was read, and what is shown is what a mount would show.
     LogApplied {
-        /// How many transactions, or of btrfs items, are taken from the log.
+        /// How many transactions are taken from the log.
         transactions: u64,
+    },
+    /// It was not unmounted; its log trees were read, and what is shown is what a mount would show.
+    LogTreesApplied {
+        /// How many items they have.
+        items: u64,
     },
     /// It was not unmounted, and its log is applied as far as it can be: what follows is missing.
     LogCutShort {
@@ -193,6 +198,9 @@ impl fmt::Display for Note {
                 f,
                 "it was not unmounted; {transactions} transactions of its log are applied in memory, as a mount would"
             ),
+            Self::LogTreesApplied { items } => {
+                write!(f, "it was not unmounted; {items} items of its log are applied in memory, as a mount would")
+            }
             Self::LogCutShort { transactions, why } => write!(
                 f,
                 "it was not unmounted, and {transactions} transactions of its log are applied in memory and no more ({why}): the \

@@ -173,7 +173,7 @@ impl Work {
                 let (one, other) = (self.file(), self.file());
                 let _ = renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE);
             }
-            18 if self.dice.below(3) == 0 => {
+            18 if self.dice.below(20) == 0 => {
                 // Whole forks change their owners, as when files are defragmented.
                 let (one, other) = (self.name(), self.name());
                 for (name, step) in [(&one, 8192), (&other, 12_288)] {

@@ -223,6 +223,7 @@ fn cut(dir: &Path, made: &Made, size_bytes: u64, seed: u64, cuts: usize) -> Opti
         thread::scope(|threads| {
             let worker = threads.spawn(|| {
                 let mut work = if made.varied { Work::varied(at, seed) } else { Work::new(at, seed) };
+                work.subvolumes = made.make[0] == "mkfs.btrfs";
                 while !over.load(Ordering::Relaxed) {
                     (0..=work.dice.below(8)).for_each(|_| work.step());
                     work.sync();

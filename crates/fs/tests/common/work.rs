@@ -37,6 +37,8 @@ pub struct Work {
     /// Does more kinds of things than every file system has: clones, attributes, exchanges, crowded
     /// directories, files of many pieces.
     varied: bool,
+    /// Makes subvolumes.
+    pub subvolumes: bool,
     /// Open, and without a name.
     nameless: Vec<File>,
 }
@@ -46,7 +48,16 @@ impl Work {
         let dice = Dice::new(seed);
         let directories = vec![at.to_owned()];
         let (files, nameless) = Default::default();
-        Self { at: at.to_owned(), dice, files, directories, made: 0, varied: false, nameless }
+        Self {
+            at: at.to_owned(),
+            dice,
+            files,
+            directories,
+            made: 0,
+            varied: false,
+            subvolumes: false,
+            nameless,
+        }
     }
 
     /// As [`Work::new`], with what only some file systems have.
@@ -67,7 +78,7 @@ impl Work {
     }
 
     pub fn step(&mut self) {
-        let kind = if self.files.len() < 4 { 0 } else { self.dice.below(if self.varied { 20 } else { 12 }) };
+        let kind = if self.files.len() < 4 { 0 } else { self.dice.below(if self.varied { 22 } else { 12 }) };
         match kind {
             12.. => self.varied_step(kind),
             0..=2 => {
@@ -90,9 +101,10 @@ impl Work {
                 let ix = self.dice.below(self.files.len() as u64) as usize;
                 let to = if self.dice.below(2) == 0 { self.name() } else { self.file() };
                 let from = self.files[ix].clone();
-                fs::rename(&from, &to).unwrap();
-                self.files.retain(|file| *file != from && *file != to);
-                self.files.push(to);
+                if self.within(fs::rename(&from, &to)) {
+                    self.files.retain(|file| *file != from && *file != to);
+                    self.files.push(to);
+                }
             }
             7 => {
                 let name = self.file();
@@ -101,8 +113,9 @@ impl Work {
             }
             8 => {
                 let (from, to) = (self.file(), self.name());
-                fs::hard_link(from, &to).unwrap();
-                self.files.push(to);
+                if self.within(fs::hard_link(from, &to)) {
+                    self.files.push(to);
+                }
             }
             9 => {
                 let name = self.name();
@@ -124,6 +137,17 @@ impl Work {
         }
         if self.dice.below(2) == 0 && !self.files.is_empty() {
             File::open(self.file()).unwrap().sync_all().unwrap();
+        }
+    }
+
+    /// Whether something could be done that cannot be done from one subvolume to another.
+    fn within(&self, done: std::io::Result<()>) -> bool {
+        match done {
+            Err(error) if self.subvolumes && error.kind() == std::io::ErrorKind::CrossesDevices => false,
+            done => {
+                done.unwrap();
+                true
+            }
         }
     }
 
@@ -196,6 +220,35 @@ impl Work {
                 if self.nameless.len() > 20 {
                     self.nameless.clear();
                 }
+            }
+            20 => {
+                let ix = self.dice.below(self.directories.len() as u64) as usize;
+                File::open(&self.directories[ix]).unwrap().sync_all().unwrap();
+            }
+            21 => {
+                // What is in it is flushed under one name, and then it has another.
+                let (before, after) = (self.name(), self.name());
+                if self.subvolumes {
+                    run(program("btrfs").args(["-q", "subvolume", "create"]).arg(&before)).unwrap();
+                } else {
+                    fs::create_dir(&before).unwrap();
+                }
+                let many = 1 + self.dice.below(6);
+                for ix in 0..many {
+                    fs::write(before.join(ix.to_string()), pattern(ix, 3000)).unwrap();
+                }
+                let sync = |name: &Path| File::open(name).unwrap().sync_all().unwrap();
+                sync(&before.join("0"));
+                fs::rename(&before, &after).unwrap();
+                if self.dice.below(2) == 0 {
+                    fs::remove_file(after.join("0")).unwrap();
+                    sync(&after);
+                } else {
+                    let to = self.name();
+                    self.within(fs::rename(after.join("0"), to));
+                    (1..many).for_each(|ix| sync(&after.join(ix.to_string())));
+                }
+                self.directories.push(after);
             }
             _ => {
                 let (name, len) = (self.name(), 1 + self.dice.below(1000) as usize);

@@ -123,11 +123,8 @@ pub enum Note {
         /// Why no more.
         why: &'static str,
     },
-    /// The log of XFS or btrfs is not empty, or may be; it is not read here.
-    LogNotApplied {
-        /// Whether it is known not to be empty.
-        certain: bool,
-    },
+    /// The log of XFS is on another device, which is not read.
+    LogElsewhere,
     /// It was not unmounted, and has no journal that would say what was being written.
     NoJournal,
     /// It says itself that something in it is wrong.
@@ -152,7 +149,7 @@ impl Note {
             Self::JournalNotApplied { .. }
                 | Self::JournalCutShort { .. }
                 | Self::LogCutShort { .. }
-                | Self::LogNotApplied { .. }
+                | Self::LogElsewhere
                 | Self::NeedsRepair
         )
     }
@@ -206,11 +203,10 @@ impl fmt::Display for Note {
                 "it was not unmounted, and {transactions} transactions of its log are applied in memory and no more ({why}): the \
                  changes that follow are missing, and names or sizes may not fit their files"
             ),
-            Self::LogNotApplied { certain } => write!(
-                f,
-                "{}, and its log is not applied: the last changes, of the seconds before the crash, may be missing, and names or sizes \
-                 may not fit their files; a mount, which applies it, shows the newest state",
-                if *certain { "it was not unmounted" } else { "whether it was unmounted cannot be told" }
+            Self::LogElsewhere => f.write_str(
+                "its log is on another device, so that it is not applied and whether it was unmounted cannot be told: the last changes, \
+                 of the seconds before a crash, may be missing, and names or sizes may not fit their files; a mount with both devices, \
+                 which applies it, shows the newest state",
             ),
             Self::NoJournal => f.write_str(
                 "it was not unmounted and has no journal: what was written last, in the seconds before the crash, may be torn; a mount \

@@ -210,5 +210,19 @@ fn damaged_btrfs_images_are_no_panic() {
             return;
         }
         damage(&fs::read(&path).unwrap(), ("btrfs", options), 100);
+        let crashed = dir.path().join("crashed");
+        let worked = common::mounted(&path, "loop,commit=300", |at| {
+            fs::write(at.join("small/new"), pattern(3, 9000)).unwrap();
+            fs::remove_file(at.join("one")).unwrap();
+            fs::rename(at.join("file-100"), at.join("small/moved")).unwrap();
+            fs::File::open(at.join("small/new")).unwrap().sync_all().unwrap();
+            fs::File::open(at.join("small")).unwrap().sync_all().unwrap();
+            fs::copy(&path, &crashed).unwrap();
+        });
+        // It has a log to apply.
+        if worked.is_some() {
+            assert_ne!(common::open(&crashed).about().notes, []);
+            damage(&fs::read(&crashed).unwrap(), ("btrfs", options), 100);
+        }
     }
 }

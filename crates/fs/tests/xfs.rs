@@ -127,6 +127,17 @@ fn a_log_that_is_not_empty_is_applied() {
     }
 }
 
+/// A log on another device is not there to be read.
+#[test]
+fn a_log_elsewhere_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = image(&dir, "log", 64 << 20);
+    let Some(path) = empty(&dir, "image", &["-l", &format!("logdev={},size=64m", log.display())]) else {
+        return;
+    };
+    assert_eq!(open(&path).not_as_mounted(), [Note::LogElsewhere]);
+}
+
 /// Links longer than a block: in one extent of two blocks, and, where no two free blocks lie side
 /// by side, in two extents.
 #[test]

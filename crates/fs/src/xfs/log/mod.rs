@@ -7,8 +7,8 @@
 //! Invariants:
 //!
 //! 1. Nothing is written: every change is in the overlay, which every read goes through.
-//! 2. Transactions are applied in the order of their commits, whole or not at all; behind the first
-//!    damage none is.
+//! 2. Transactions are applied in the order of their commits. The first that cannot be applied is the
+//!    last; that is said.
 //! 3. A place that is newer than a transaction keeps what it has. In version 5 the place says of
 //!    which transaction it is; what was freed later is found before anything is applied.
 //! 4. What a transaction changed has a right checksum at once: readers see no other.
@@ -75,7 +75,7 @@ impl LogReplay {
     pub fn note(&self, left: Option<LogDamage>) -> Option<Note> {
         let transactions = self.transactions;
         match self.damage.or(left) {
-            _ if self.elsewhere => Some(Note::LogNotApplied { certain: false }),
+            _ if self.elsewhere => Some(Note::LogElsewhere),
             Some(why) => Some(Note::LogCutShort { transactions, why }),
             None => (transactions > 0).then_some(Note::LogApplied { transactions }),
         }

@@ -179,7 +179,7 @@ impl Ring<'_> {
             before = at;
         }
         for (ix, at) in starts.iter().enumerate().rev() {
-            if self.is_whole(*at) {
+            if LogRecord::read(self, *at).is_ok_and(|record| self.is_whole(&record)) {
                 continue;
             }
             let left = active.saturating_sub(self.distance(*at, head));
@@ -193,24 +193,36 @@ impl Ring<'_> {
         Ok((head, last))
     }
 
-    /// The tail, or the first whole record behind it: what was under way may have been written over
-    /// records whose changes had reached their places.
+    /// The tail, or the start of the first whole record behind those that are damaged: what was under
+    /// way may have been written over records whose changes had reached their places. That is so
+    /// only where the head was close to them.
     fn whole_tail(&self, tail: u64, head: u64, last: &LogRecord) -> Result<u64, LogDamage> {
-        let record = u64::from(last.size_bytes.max(SECTOR_BYTES as u32)) / SECTOR_BYTES;
-        let reach = record.min(RECORD_SECTORS_MAX) * UNDER_WAY as u64;
-        let mut at = tail;
-        while at != head && self.distance(tail, at) <= reach {
-            if self.is_header(at)? && self.is_whole(at) {
-                return Ok(at);
+        let record = u64::from(last.size_bytes).div_ceil(SECTOR_BYTES).clamp(1, RECORD_SECTORS_MAX);
+        let reach = record * UNDER_WAY as u64;
+        let (mut whole, mut at) = (tail, tail);
+        while at != head && self.distance(head, at) <= reach {
+            let record = LogRecord::read(self, at).ok().filter(|record| self.is_whole(record));
+            let sectors = record.as_ref().map_or(1, LogRecord::sectors);
+            if sectors > self.distance(at, head) {
+                break;
             }
-            at = (at + 1) % self.sectors;
+            at = (at + sectors) % self.sectors;
+            if record.is_some() {
+                continue;
+            }
+            while at != head && !self.is_header(at)? {
+                at = (at + 1) % self.sectors;
+            }
+            whole = at;
         }
-        Err("the records at its tail are damaged")
+        match whole == head {
+            true => Err("the records at its tail are damaged"),
+            false => Ok(whole),
+        }
     }
 
-    /// Whether the record in a sector is there and has a right checksum, or has none.
-    fn is_whole(&self, at: u64) -> bool {
-        let Ok(record) = LogRecord::read(self, at) else { return false };
+    /// Whether a record has a right checksum, or none.
+    fn is_whole(&self, record: &LogRecord) -> bool {
         record.is_unchecked() || record.data(self).is_ok_and(|(_, is_right)| is_right)
     }
 

@@ -285,7 +285,8 @@ fn tear(before: &Path, image: &Path, dice: &mut Dice) {
     let (mut old, mut new) = (vec![0; len as usize], vec![0; len as usize]);
     before.read_exact_at(&mut old, log).unwrap();
     image.read_exact_at(&mut new, log).unwrap();
-    // The cycle and the number of the sector order them; a header has the cycle behind its magic number.
+    // The cycle and the number of the sector order them; a header has the cycle behind its magic
+    // number.
     let cycle = |sector: &[u8]| {
         let at = if sector.starts_with(&[0xfe, 0xed, 0xba, 0xbe]) { 4 } else { 0 };
         u32::from_be_bytes(sector[at..at + 4].try_into().unwrap())

@@ -124,8 +124,8 @@ impl Btrfs {
         self.about.notes.push(note);
     }
 
-    /// Calls `each` for every item of a tree, by its number, with a key in the range, in order; as the
-    /// log has them.
+    /// Calls `each` for every item of a tree, by its number, with a key in the range, in order; as
+    /// the log has them.
     fn items(
         &self,
         number: u64,

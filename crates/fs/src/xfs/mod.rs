@@ -4,8 +4,8 @@
 //! its inode, as a list of extents or the root of a tree of them. All integers are big-endian, but
 //! checksums.
 //!
-//! What the log of a file system that was not unmounted has newer is applied in memory ([`log`]), and
-//! nothing is written.
+//! What the log of a file system that was not unmounted has newer is applied in memory ([`log`]),
+//! and nothing is written.
 
 mod attributes;
 pub mod census;

@@ -221,7 +221,7 @@ impl Superblock {
     /// are aligned to that, and never less than a block.
     pub fn inode_cluster_blocks(&self) -> u64 {
         const BYTES: u64 = 8192;
-        let scaled = BYTES * (self.inode_bytes as u64 / 256) >> self.block_log;
+        let scaled = (BYTES * (self.inode_bytes as u64 / 256)) >> self.block_log;
         match self.version5 && self.inode_alignment >= scaled {
             true => scaled.max(1),
             false => (BYTES >> self.block_log).max(1),

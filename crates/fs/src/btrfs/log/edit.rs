@@ -26,8 +26,9 @@ impl TreeChanges {
     /// # Errors
     /// More is changed than is held.
     pub fn set(&mut self, key: ItemKey, item: Option<Vec<u8>>) -> Result<(), Error> {
-        self.bytes += CHANGE_BYTES + item.as_ref().map_or(0, Vec::len);
-        self.changes.insert(key, item);
+        let held = |item: &Option<Vec<u8>>| CHANGE_BYTES + item.as_ref().map_or(0, Vec::len);
+        self.bytes += held(&item);
+        self.bytes -= self.changes.insert(key, item).as_ref().map_or(0, held);
         match self.bytes <= BYTES_MAX {
             true => Ok(()),
             false => Err(Error::Unsupported { what: "a log of btrfs that changes more than 256 MiB" }),

@@ -5,8 +5,9 @@
 //! copies of items: inodes, names and where they are from, attributes, extents and their checksums;
 //! and for each directory in it the ranges of indexes for which it has all entries.
 //!
-//! Replay goes over a log tree three times: inodes, with what is to be taken away from them; entries
-//! of directories; everything else. Then the links of all inodes whose names changed are counted.
+//! Replay goes over a log tree three times: inodes, with what is to be taken away from them;
+//! entries of directories; everything else. Then the links of all inodes whose names changed are
+//! counted.
 //!
 //! Invariants:
 //!

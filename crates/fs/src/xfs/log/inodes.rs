@@ -225,7 +225,8 @@ fn core(bytes: &mut [u8], logged: &[u8], words: LogWords, version5: bool) -> Opt
 }
 
 /// The root of a tree: a block's header, keys, and pointers behind as many keys as the region has
-/// space for; in the inode level and number, keys, and pointers behind as many as that has space for.
+/// space for; in the inode level and number, keys, and pointers behind as many as that has space
+/// for.
 fn tree_root(new: &[u8], header: usize, place: &mut [u8]) -> Option<()> {
     let (level, records) = (new.get(4..6)?, usize::from(be16(new, 6)?));
     let (here, there) = (new.len().checked_sub(header)? / 16, place.len().checked_sub(4)? / 16);

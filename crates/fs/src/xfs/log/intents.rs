@@ -59,8 +59,10 @@ const EXCHANGE_WRITTEN: u64 = 4;
 /// The directory that an entry is in, which is no attribute that programs see.
 const PARENT_POINTER: u32 = 1 << 3;
 
-/// Extents of files that are listed at most: 64 MiB.
+/// Extents of files that are listed at most: 64 MiB; and how often in all, since each intent takes
+/// those of its files anew.
 const EXTENTS_MAX: usize = 2 << 20;
+const LISTED_MAX: usize = 64 << 20;
 
 /// Beyond the last block of a file, and of a file system, as extents express them.
 const FILE_BLOCKS_MAX: u64 = 1 << 54;
@@ -69,15 +71,10 @@ const START_MAX: u64 = 1 << 52;
 /// Intents that have no done yet, in their order.
 #[derive(Debug, Default)]
 pub struct Intents {
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, Intent>,
+    /// Where each is among them, by kind and number.
+    places: BTreeMap<(u16, u64), u64>,
     taken: u64,
-}
-
-#[derive(Debug)]
-struct Pending {
-    kind: u16,
-    number: u64,
-    intent: Intent,
 }
 
 #[derive(Debug)]
@@ -96,8 +93,8 @@ struct MapChange {
     flags: u32,
 }
 
-/// Ranges of two files, in blocks. It has sizes, too; Linux (6.18) finishes with those that the files
-/// have when it begins to.
+/// Ranges of two files, in blocks. It has sizes, too; Linux (6.18) finishes with those that the
+/// files have when it begins to.
 #[derive(Debug)]
 struct Exchange {
     inodes: [u64; 2],
@@ -111,6 +108,7 @@ struct Exchange {
 pub struct Finished {
     files: BTreeMap<u64, FinishedFile>,
     extents: usize,
+    listed: usize,
 }
 
 #[derive(Debug, Default)]
@@ -129,7 +127,8 @@ impl Intents {
         let bytes = item.region(0).unwrap_or_default();
         let number = words.u64(bytes, NUMBER_AT).ok_or(none)?;
         if let Some(done) = kind.checked_sub(1).filter(|kind| KINDS.contains(kind)) {
-            self.pending.retain(|_, pending| (pending.kind, pending.number) != (done, number));
+            let place = self.places.remove(&(done, number));
+            place.and_then(|place| self.pending.remove(&place));
             return Ok(());
         }
         let intent = match kind {
@@ -140,7 +139,8 @@ impl Intents {
             _ => return Err("an item in it is of a kind that is not known here"),
         };
         self.taken += 1;
-        self.pending.insert(self.taken, Pending { kind, number, intent: intent.ok_or(none)? });
+        self.pending.insert(self.taken, intent.ok_or(none)?);
+        self.places.insert((kind, number), self.taken);
         Ok(())
     }
 
@@ -148,14 +148,20 @@ impl Intents {
     /// and says what cannot be finished, if anything.
     pub fn finish(&self, xfs: &mut Xfs) -> Option<LogDamage> {
         let mut left = None;
-        for pending in self.pending.values() {
-            let finished = match &pending.intent {
+        for intent in self.pending.values() {
+            let finished = match intent {
                 Intent::Unseen => Ok(()),
                 Intent::Map(changes) => changes.iter().try_for_each(|change| map(xfs, change)),
                 Intent::Exchange(exchange) => exchange_ranges(xfs, exchange),
-                Intent::Attribute => Err("an extended attribute was being changed, and is shown as it was"),
+                Intent::Attribute => {
+                    left = Some("an extended attribute was being changed, and is shown as it was");
+                    Ok(())
+                }
             };
-            left = left.or(finished.err());
+            // What follows may build on it.
+            if let Err(why) = finished {
+                return Some(why);
+            }
         }
         left
     }
@@ -316,10 +322,11 @@ impl Finished {
         extents.sort_by_key(|extent| extent.first);
         let file = self.files.entry(inode).or_default();
         self.extents = self.extents - file.extents.len() + extents.len();
+        self.listed += extents.len();
         file.extents = extents;
-        match self.extents <= EXTENTS_MAX {
+        match self.extents <= EXTENTS_MAX && self.listed <= LISTED_MAX {
             true => Ok(()),
-            false => Err("files whose extents were being changed have more than two million"),
+            false => Err("more extents of files were being changed than are held in memory"),
         }
     }
 }

@@ -7,16 +7,16 @@
 //! Invariants:
 //!
 //! 1. Nothing is written: every change is in the overlay, which every read goes through.
-//! 2. Transactions are applied in the order of their commits. The first that cannot be applied is the
-//!    last; that is said.
+//! 2. Transactions are applied in the order of their commits. The first that cannot be applied is
+//!    the last; that is said.
 //! 3. A place that is newer than a transaction keeps what it has. In version 5 the place says of
 //!    which transaction it is; what was freed later is found before anything is applied.
 //! 4. What a transaction changed has a right checksum at once: readers see no other.
-//! 5. Memory is bounded: by the size of a record, of what is open, and of the overlay. Where a bound
-//!    is met, that is said, and what was applied before stays.
+//! 5. Memory is bounded: by the size of a record, of what is open, and of the overlay. Where a
+//!    bound is met, that is said, and what was applied before stays.
 //!
-//! After "XFS Algorithms & Data Structures", chapter "Journaling Log", and experiments on what Linux
-//! makes of logs that are cut.
+//! After "XFS Algorithms & Data Structures", chapter "Journaling Log", and experiments on what
+//! Linux makes of logs that are cut.
 
 mod buffers;
 mod inodes;
@@ -37,7 +37,7 @@ pub use buffers::seal_at;
 use buffers::{Cancelled, LoggedBuffer};
 use intents::Intents;
 use record::LogRecord;
-use ring::{Active, Ring};
+use ring::{Active, LogRing};
 use transactions::{Committed, LogItem, OpenTransactions, kind_of};
 use words::LogWords;
 
@@ -124,9 +124,9 @@ struct Place {
 type EachChange<'a> = dyn FnMut(&mut ByteSource, Committed) -> Result<(), LogDamage> + 'a;
 
 impl Place {
-    fn ring<'a>(self, source: &'a ByteSource, superblock: &Superblock) -> Ring<'a> {
+    fn ring<'a>(self, source: &'a ByteSource, superblock: &Superblock) -> LogRing<'a> {
         let Self { start, sectors } = self;
-        Ring { source, start, sectors, uuid: superblock.uuid(), strict: superblock.version5 }
+        LogRing { source, start, sectors, uuid: superblock.uuid(), strict: superblock.version5 }
     }
 
     /// Calls `each` for the transactions that are committed in the records from the tail to the

@@ -1,5 +1,5 @@
-//! Owners of blocks of trees: where two files exchanged their whole forks, as `xfs_fsr` has it done,
-//! the log has the new roots, and says that the blocks below each have another owner now.
+//! Owners of blocks of trees: where two files exchanged their whole forks, as `xfs_fsr` has it
+//! done, the log has the new roots, and says that the blocks below each have another owner now.
 
 use crate::bytes::{be16, be32, be64};
 use crate::source::ByteSource;

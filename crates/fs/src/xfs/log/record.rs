@@ -4,7 +4,7 @@
 //! headers. Header, headers and data have one checksum, of what lies in the log.
 
 use crate::bytes::{be32, be64, le32, uuid_at};
-use crate::xfs::log::ring::{Ring, SECTOR_BYTES};
+use crate::xfs::log::ring::{LogRing, SECTOR_BYTES};
 use crate::xfs::log::words::LogWords;
 use crate::xfs::log::{LogDamage, Lsn};
 
@@ -57,12 +57,12 @@ impl LogRecord {
     ///
     /// # Errors
     /// There is none, it says what none can say, or it is of another file system.
-    pub fn read(ring: &Ring<'_>, at: u64) -> Result<Self, LogDamage> {
+    pub fn read(ring: &LogRing<'_>, at: u64) -> Result<Self, LogDamage> {
         let sector = ring.read(at, 1)?;
         Self::decode(&sector, at, ring).ok_or("the header of a record in it is damaged")?
     }
 
-    fn decode(b: &[u8], at: u64, ring: &Ring<'_>) -> Option<Result<Self, LogDamage>> {
+    fn decode(b: &[u8], at: u64, ring: &LogRing<'_>) -> Option<Result<Self, LogDamage>> {
         let (version, data_bytes) = (be32(b, 8)?, be32(b, LEN_AT)?);
         let is_header = be32(b, 0)? == MAGIC && matches!(version, 1 | 2);
         if !is_header || data_bytes == 0 || data_bytes > DATA_BYTES_MAX {
@@ -109,7 +109,7 @@ impl LogRecord {
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn data(&self, ring: &Ring<'_>) -> Result<(Vec<u8>, bool), LogDamage> {
+    pub fn data(&self, ring: &LogRing<'_>) -> Result<(Vec<u8>, bool), LogDamage> {
         let headers = ring.read(self.at, self.header_sectors)?;
         let mut data = ring.read(self.at + self.header_sectors, self.data_sectors)?;
         let (first, more) = headers.split_at(SECTOR_BYTES as usize);

@@ -2,9 +2,9 @@
 //!
 //! Each sector starts with the number of the cycle in which it was written, so the newest is where
 //! that number falls. Up to eight records are under way at once, and a power cut leaves any part of
-//! them: the head is the first sector of the older cycle in the part that they may have been written
-//! to, and then the start of the first record behind whose checksum is wrong. The last record that
-//! is whole says where the tail is.
+//! them: the head is the first sector of the older cycle in the part that they may have been
+//! written to, and then the start of the first record behind whose checksum is wrong. The last
+//! record that is whole says where the tail is.
 
 use crate::bytes::be32;
 use crate::source::ByteSource;
@@ -22,7 +22,7 @@ const UNMOUNT: u8 = 0x20;
 const FLAGS_AT: usize = 9;
 
 /// The log as a ring.
-pub struct Ring<'a> {
+pub struct LogRing<'a> {
     pub source: &'a ByteSource,
     /// Its first byte, and its sectors.
     pub start: u64,
@@ -41,7 +41,7 @@ pub enum Active {
     Records { tail: u64, head: u64 },
 }
 
-impl Ring<'_> {
+impl LogRing<'_> {
     /// Sectors from one on, round the ring.
     ///
     /// # Errors
@@ -193,9 +193,9 @@ impl Ring<'_> {
         Ok((head, last))
     }
 
-    /// The tail, or the start of the first whole record behind those that are damaged: what was under
-    /// way may have been written over records whose changes had reached their places. That is so
-    /// only where the head was close to them.
+    /// The tail, or the start of the first whole record behind those that are damaged: what was
+    /// under way may have been written over records whose changes had reached their places. That is
+    /// so only where the head was close to them.
     fn whole_tail(&self, tail: u64, head: u64, last: &LogRecord) -> Result<u64, LogDamage> {
         let record = u64::from(last.size_bytes).div_ceil(SECTOR_BYTES).clamp(1, RECORD_SECTORS_MAX);
         let reach = record * UNDER_WAY as u64;

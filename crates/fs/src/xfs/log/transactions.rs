@@ -1,8 +1,8 @@
 //! Operations of records, put together to transactions.
 //!
-//! A transaction is a start, a head, regions, and a commit; those of several are mixed, and a region
-//! that does not fit goes on in the next record. Regions are grouped to items: the first of an item
-//! says how many it has. What has no commit never was.
+//! A transaction is a start, a head, regions, and a commit; those of several are mixed, and a
+//! region that does not fit goes on in the next record. Regions are grouped to items: the first of
+//! an item says how many it has. What has no commit never was.
 
 use std::collections::BTreeMap;
 
@@ -132,7 +132,10 @@ impl OpenTransactions {
                 }
                 return each(open.committed);
             }
-            UNMOUNT => return Ok(self.forget(number).map_or((), drop)),
+            UNMOUNT => {
+                self.forget(number);
+                return Ok(());
+            }
             _ => return Err("an operation in it is none"),
         }
         open.bytes += body.len();

@@ -466,8 +466,13 @@ fn extents_that_are_being_moved_are_where_linux_has_them() {
     mounted(&below, "loop", |dir| {
         let image = dir.join("image");
         fs::File::create(&image).unwrap().set_len(512 << 20).unwrap();
-        run(program("mkfs.xfs").args(["-q", "-mreflink=1"]).arg(&image)).unwrap();
+        let make = || run(program("mkfs.xfs").args(["-q", "-f", "-mreflink=1"]).arg(&image)).unwrap();
+        make();
         let_files_exchange_ranges(&image);
+        if mounted(&image, "loop", |_| ()).is_none() {
+            // A kernel that cannot do that: extents only move to clones.
+            make();
+        }
         let mut taken = Vec::new();
         mounted(&image, "loop", |at| {
             for (name, seed, step) in [

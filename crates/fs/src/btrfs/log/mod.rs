@@ -82,8 +82,11 @@ pub fn apply(btrfs: &Btrfs, log: TreeRoot) -> Result<AppliedLog, Error> {
         Ok(())
     })?;
     for (number, root) in logs {
-        // A log of a subvolume that was removed is left over.
-        let Ok(base) = btrfs.tree(number) else { continue };
+        let base = match btrfs.tree(number) {
+            // A log of a subvolume that was removed is left over.
+            Err(Error::Damaged { structure: "btrfs subvolume", .. }) => continue,
+            base => base?,
+        };
         let mut replay = Replay::new(btrfs, base);
         replay.load(root)?;
         replay.run()?;

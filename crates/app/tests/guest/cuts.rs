@@ -1,5 +1,5 @@
-//! btrfs, and XFS of version 4, that are cut off at any moment while Linux writes to them: what `get`
-//! takes out, with status 0, is what Linux shows after its own replay.
+//! btrfs, and XFS of version 4, that are cut off at any moment while Linux writes to them: what
+//! `get` takes out, with status 0, is what Linux shows after its own replay.
 #![allow(clippy::print_stderr, reason = "how much was judged is said")]
 
 use std::collections::BTreeSet;

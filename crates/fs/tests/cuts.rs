@@ -258,7 +258,10 @@ fn cut(dir: &Path, made: &Made, size_bytes: u64, seed: u64, cuts: usize) -> Opti
                 (&taken[taken.len() - 2 - torn].image, &taken[taken.len() - 1 - torn].image);
             let to = dir.join(format!("torn-{torn}"));
             clone(after, &to);
-            tear(before, &to, &mut dice);
+            match torn {
+                0 => garble(before, &to, &mut dice),
+                _ => tear(before, &to, &mut dice),
+            }
             let name = format!("{}, seed {seed}, torn {torn}", made.name);
             taken.push(Cut { name, image: to, is_quiet: false });
         }
@@ -269,42 +272,72 @@ fn cut(dir: &Path, made: &Made, size_bytes: u64, seed: u64, cuts: usize) -> Opti
 /// Images whose log is torn, of each file system.
 const TORN: usize = 3;
 
+/// The log of an image, and how it was before: where it is, and the sectors that were written since,
+/// each with its cycle, in the order in which they were written.
+struct WrittenLog {
+    image: fs::File,
+    start: u64,
+    old: Vec<u8>,
+    new: Vec<u8>,
+    written: Vec<(u32, usize)>,
+}
+
+impl WrittenLog {
+    fn of(before: &Path, image: &Path) -> Self {
+        let mut superblock = [0; 512];
+        let before = fs::File::open(before).unwrap();
+        let image = fs::File::options().read(true).write(true).open(image).unwrap();
+        image.read_exact_at(&mut superblock, 0).unwrap();
+        let number = |at: usize, len: usize| {
+            superblock[at..at + len].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+        };
+        let (start, group_log) = (number(48, 8), superblock[124]);
+        let block = (start >> group_log) * number(84, 4) + (start & ((1 << group_log) - 1));
+        let (start, len) = (block * number(4, 4), number(96, 4) * number(4, 4));
+        let (mut old, mut new) = (vec![0; len as usize], vec![0; len as usize]);
+        before.read_exact_at(&mut old, start).unwrap();
+        image.read_exact_at(&mut new, start).unwrap();
+        // A header has the cycle behind its magic number.
+        let cycle = |sector: &[u8]| {
+            let at = if sector.starts_with(&[0xfe, 0xed, 0xba, 0xbe]) { 4 } else { 0 };
+            u32::from_be_bytes(sector[at..at + 4].try_into().unwrap())
+        };
+        let sectors = old.chunks(512).zip(new.chunks(512)).enumerate();
+        let mut written: Vec<_> = sectors
+            .filter(|(_, (old, new))| old != new && cycle(new) > cycle(old))
+            .map(|(ix, (_, new))| (cycle(new), ix))
+            .collect();
+        written.sort_unstable();
+        Self { image, start, old, new, written }
+    }
+
+    fn write(&self, ix: usize, sector: &[u8]) {
+        self.image.write_all_at(sector, self.start + ix as u64 * 512).unwrap();
+    }
+}
+
 /// Takes back some of the last sectors that were written to the log of an image: records that were
 /// under way when the power went.
 fn tear(before: &Path, image: &Path, dice: &mut Dice) {
-    let mut superblock = [0; 512];
-    let (before, image) =
-        (fs::File::open(before).unwrap(), fs::File::options().read(true).write(true).open(image).unwrap());
-    image.read_exact_at(&mut superblock, 0).unwrap();
-    let number = |at: usize, len: usize| {
-        superblock[at..at + len].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
-    };
-    let (start, group_log) = (number(48, 8), superblock[124]);
-    let block = (start >> group_log) * number(84, 4) + (start & ((1 << group_log) - 1));
-    let (log, len) = (block * number(4, 4), number(96, 4) * number(4, 4));
-    let (mut old, mut new) = (vec![0; len as usize], vec![0; len as usize]);
-    before.read_exact_at(&mut old, log).unwrap();
-    image.read_exact_at(&mut new, log).unwrap();
-    // The cycle and the number of the sector order them; a header has the cycle behind its magic
-    // number.
-    let cycle = |sector: &[u8]| {
-        let at = if sector.starts_with(&[0xfe, 0xed, 0xba, 0xbe]) { 4 } else { 0 };
-        u32::from_be_bytes(sector[at..at + 4].try_into().unwrap())
-    };
-    let sectors = old.chunks(512).zip(new.chunks(512)).enumerate();
-    let mut written: Vec<_> = sectors
-        .filter(|(_, (old, new))| old != new && cycle(new) > cycle(old))
-        .map(|(ix, (_, new))| (cycle(new), ix))
-        .collect();
-    written.sort_unstable();
-    let newest = written.last().map_or(0, |(cycle, _)| *cycle);
+    let log = WrittenLog::of(before, image);
+    let newest = log.written.last().map_or(0, |(cycle, _)| *cycle);
     let few = dice.below(2) == 0;
     let last = 1 + dice.below(if few { 8 } else { 2000 }) as usize;
-    for (cycle, ix) in written.into_iter().rev().take(last) {
+    for &(cycle, ix) in log.written.iter().rev().take(last) {
         if cycle == newest && dice.below(3) > 0 {
-            image.write_all_at(&old[ix * 512..][..512], log + ix as u64 * 512).unwrap();
+            log.write(ix, &log.old[ix * 512..][..512]);
         }
     }
+}
+
+/// Changes a byte in one of the last sectors that were written to the log: only a checksum tells.
+fn garble(before: &Path, image: &Path, dice: &mut Dice) {
+    let log = WrittenLog::of(before, image);
+    let back = dice.below(log.written.len().min(20) as u64) as usize;
+    let (_, ix) = log.written[log.written.len() - 1 - back];
+    let mut sector = log.new[ix * 512..][..512].to_vec();
+    sector[100] ^= 0xff;
+    log.write(ix, &sector);
 }
 
 /// What was found of all images of a kind.

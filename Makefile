@@ -38,7 +38,7 @@ sim: ## the long simulation: seeded crashes and faults
 checkers: ## every interleaving of what cores share (loom); data races and memory errors (sanitizers); undefined behaviour (Miri); an emulated ARM processor (installs what it needs when root)
 	scripts/checkers
 
-cuts: ## file systems cut off at any moment, 320 images, against what Linux shows of them (as root)
+cuts: ## file systems cut off at any moment, 680 images, against what Linux shows of them (as root)
 	scripts/cuts
 
 alerts: ## 50 failures of a member to every receiver of alerts within 2 s; receivers in trouble for a minute

@@ -1,6 +1,6 @@
 //! Headers that cryptsetup makes, on plain files: the key that comes out is the one that cryptsetup
 //! says.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};

@@ -460,7 +460,7 @@ pub fn luks_header(json: &[u8]) -> Vec<u8> {
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 17] = [
+pub const ALL: [(&str, FuzzTarget); 18] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),

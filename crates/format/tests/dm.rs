@@ -112,7 +112,7 @@ fn a_cache() {
     assert_eq!(mappings.len(), 128);
     let first = cache::CachedBlock { cache_block: 0, origin_block: 81, dirty: false };
     assert_eq!(mappings[0], first);
-    assert_eq!(blocks.dirty(&cache), []);
+    assert_eq!(blocks.dirty(&cache), Vec::<u64>::new());
     let damaged = cache::Superblock::decode(&[0; 4096]);
     assert_eq!(damaged, Err(MetadataError::Magic { found: 0 }));
 }

@@ -106,11 +106,25 @@ pub enum Note {
         /// The number of the one that has all.
         top_level: u64,
     },
-    /// The log of XFS or btrfs is not empty, or may be; it is not read here.
-    LogNotApplied {
-        /// Whether it is known not to be empty.
-        certain: bool,
+    /// It was not unmounted; its log was read, and what is shown is what a mount would show.
+    LogApplied {
+        /// How many transactions are taken from the log.
+        transactions: u64,
     },
+    /// It was not unmounted; its log trees were read, and what is shown is what a mount would show.
+    LogTreesApplied {
+        /// How many items they have.
+        items: u64,
+    },
+    /// It was not unmounted, and its log is applied as far as it can be: what follows is missing.
+    LogCutShort {
+        /// How many transactions are taken from the log.
+        transactions: u64,
+        /// Why no more.
+        why: &'static str,
+    },
+    /// The log of XFS is on another device, which is not read.
+    LogElsewhere,
     /// It was not unmounted, and has no journal that would say what was being written.
     NoJournal,
     /// It says itself that something in it is wrong.
@@ -134,7 +148,8 @@ impl Note {
             self,
             Self::JournalNotApplied { .. }
                 | Self::JournalCutShort { .. }
-                | Self::LogNotApplied { .. }
+                | Self::LogCutShort { .. }
+                | Self::LogElsewhere
                 | Self::NeedsRepair
         )
     }
@@ -176,11 +191,22 @@ impl fmt::Display for Note {
                 f,
                 "its default subvolume, {id}, is shown, as a mount would; subvolume {top_level} has all others"
             ),
-            Self::LogNotApplied { certain } => write!(
+            Self::LogApplied { transactions } => write!(
                 f,
-                "{}, and its log is not applied: the last changes, of the seconds before the crash, may be missing, and names or sizes \
-                 may not fit their files; a mount, which applies it, shows the newest state",
-                if *certain { "it was not unmounted" } else { "whether it was unmounted cannot be told" }
+                "it was not unmounted; {transactions} transactions of its log are applied in memory, as a mount would"
+            ),
+            Self::LogTreesApplied { items } => {
+                write!(f, "it was not unmounted; {items} items of its log are applied in memory, as a mount would")
+            }
+            Self::LogCutShort { transactions, why } => write!(
+                f,
+                "it was not unmounted, and {transactions} transactions of its log are applied in memory and no more ({why}): the \
+                 changes that follow are missing, and names or sizes may not fit their files"
+            ),
+            Self::LogElsewhere => f.write_str(
+                "its log is on another device, so that it is not applied and whether it was unmounted cannot be told: the last changes, \
+                 of the seconds before a crash, may be missing, and names or sizes may not fit their files; a mount with both devices, \
+                 which applies it, shows the newest state",
             ),
             Self::NoJournal => f.write_str(
                 "it was not unmounted and has no journal: what was written last, in the seconds before the crash, may be torn; a mount \

@@ -1,6 +1,7 @@
 //! One function per family of file systems that takes any bytes as an image and must return: the
 //! targets in `fuzz/` and the smoke test call the same code.
 
+use crate::xfs::LogWords;
 use crate::{CensusLimits, Error, FileKind, FileSystem, FsNode};
 
 /// Entries that are looked at: enough to reach every structure, few enough for many images a
@@ -114,9 +115,25 @@ pub fn fuzz_ext(data: &[u8]) {
     walk(data);
 }
 
-/// An image of XFS.
+/// An image of XFS. The checksums of the records of its log are made right first.
 pub fn fuzz_xfs(data: &[u8]) {
-    walk(data.to_vec());
+    let mut data = data.to_vec();
+    crate::xfs::seal(&mut data);
+    walk(data);
+}
+
+/// Operations of a record in the log of an XFS that has nothing else; the first byte says in which
+/// order of bytes.
+pub fn fuzz_xfs_log(data: &[u8]) {
+    let Some((order, operations)) = data.split_first() else { return };
+    let words = if order & 1 == 0 { LogWords::Little } else { LogWords::Big };
+    walk(crate::xfs::with_log_of(operations, words));
+}
+
+/// Operations that make a directory and a file, as [`fuzz_xfs_log`] takes them.
+#[must_use]
+pub fn xfs_log_example() -> Vec<u8> {
+    [vec![0], crate::xfs::example(LogWords::Little)].concat()
 }
 
 /// An image of btrfs. Checksums are of everything: those of blocks that look like one of a tree,
@@ -131,4 +148,5 @@ pub fn fuzz_btrfs(data: &[u8]) {
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 3] = [("ext", fuzz_ext), ("xfs", fuzz_xfs), ("btrfs", fuzz_btrfs)];
+pub const ALL: [(&str, FuzzTarget); 4] =
+    [("ext", fuzz_ext), ("xfs", fuzz_xfs), ("xfs_log", fuzz_xfs_log), ("btrfs", fuzz_btrfs)];

@@ -2,6 +2,7 @@
 //! lies close together.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
@@ -49,6 +50,13 @@ const LINE_BYTES: u64 = 64 << 10;
 /// Lines that are kept: 16 MiB.
 const LINES: usize = 256;
 
+/// What is laid over the source, in units of that.
+const SECTOR_BYTES: u64 = 512;
+
+/// Sectors that are laid over the source at most: 1 GiB. A log of the largest size, 2 GiB, rarely
+/// comes to that.
+const NEWER_SECTORS_MAX: usize = 2 << 20;
+
 /// Data is read and delivered in pieces of at most that, which keeps every member of a wide array
 /// at work.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -59,6 +67,8 @@ pub struct ByteSource {
     size: u64,
     /// By the number of the line, modulo their count.
     lines: RefCell<Vec<Option<Line>>>,
+    /// What a log has newer, by the number of the sector.
+    newer: BTreeMap<u64, [u8; SECTOR_BYTES as usize]>,
 }
 
 /// A piece of what is read that starts at a multiple of its size.
@@ -113,7 +123,7 @@ impl FileRun {
 impl ByteSource {
     pub fn new(reader: Box<dyn ReadAt>) -> Self {
         let size = reader.size_bytes();
-        Self { reader, size, lines: RefCell::new(vec![None; LINES]) }
+        Self { reader, size, lines: RefCell::new(vec![None; LINES]), newer: BTreeMap::new() }
     }
 
     /// The size of what is read, in bytes.
@@ -126,8 +136,54 @@ impl ByteSource {
         (size_bytes > self.size).then_some(Note::CutOff { size_bytes, there_bytes: self.size })
     }
 
+    /// Lays bytes over what is there: from now on they are read in its place. What is of a sector
+    /// that is changed in part is read now.
+    ///
+    /// # Errors
+    /// They lie beyond the end, what is there cannot be read, or it is more than is held.
+    pub fn overlay(&mut self, offset: u64, bytes: &[u8]) -> Result<(), &'static str> {
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.size);
+        let end = end.ok_or("a change in it lies beyond the end")?;
+        let mut at = offset;
+        while at < end {
+            let sector = at / SECTOR_BYTES;
+            let start = sector * SECTOR_BYTES;
+            let stop = end.min(start + SECTOR_BYTES);
+            let mut whole = [0; SECTOR_BYTES as usize];
+            if stop - at < SECTOR_BYTES {
+                let there = (self.size - start).min(SECTOR_BYTES) as usize;
+                self.read(start, &mut whole[..there]).map_err(|_| "the place of a change cannot be read")?;
+            }
+            let new = &bytes[(at - offset) as usize..(stop - offset) as usize];
+            whole[(at - start) as usize..(stop - start) as usize].copy_from_slice(new);
+            self.newer.insert(sector, whole);
+            at = stop;
+        }
+        match self.newer.len() <= NEWER_SECTORS_MAX {
+            true => Ok(()),
+            false => Err("it changes more than 1 GiB, which is not held in memory"),
+        }
+    }
+
+    /// Puts what is newer into what was read.
+    fn renew(&self, offset: u64, into: &mut [u8]) {
+        let end = offset + into.len() as u64;
+        for (sector, newer) in self.newer.range(offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES)) {
+            let start = sector * SECTOR_BYTES;
+            let (from, to) = (start.max(offset), (start + SECTOR_BYTES).min(end));
+            into[(from - offset) as usize..(to - offset) as usize]
+                .copy_from_slice(&newer[(from - start) as usize..(to - start) as usize]);
+        }
+    }
+
     /// Fills `into`. Small reads go through the cache.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.read_below(offset, into)?;
+        self.renew(offset, into);
+        Ok(())
+    }
+
+    fn read_below(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         let end = offset.checked_add(into.len() as u64).filter(|end| *end <= self.size);
         let end = end.ok_or(Error::BeyondEnd { offset, size: self.size })?;
         let line = offset / LINE_BYTES;

@@ -293,9 +293,9 @@ fn checksums_are_verified_and_the_other_copy_is_taken() {
     }
 }
 
-/// What was flushed file by file since the last transaction is in a log, which is not read.
+/// What was flushed file by file since the last transaction is in a log, which is applied.
 #[test]
-fn a_log_that_is_not_empty_is_told() {
+fn a_log_that_is_not_empty_is_applied() {
     let dir = tempfile::tempdir().unwrap();
     let Some(path) = empty(&dir, "image", &[]) else { return };
     let crashed = dir.path().join("crashed");
@@ -308,9 +308,74 @@ fn a_log_that_is_not_empty_is_told() {
         fs::copy(&path, &crashed).unwrap();
     });
     if copied.is_some() {
-        assert_eq!(open(&crashed).about().notes, [Note::LogNotApplied { certain: true }]);
+        let fs = open(&crashed);
+        assert!(matches!(fs.about().notes[..], [Note::LogTreesApplied { items: 1.. }]), "{:?}", fs.about());
+        let file = wattle_fs::resolve(&*fs, b"/file").unwrap();
+        let mut data = Vec::new();
+        fs.read(file, 0..u64::MAX, &mut |_, bytes| {
+            data.extend_from_slice(bytes);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(data, b"later");
         assert_eq!(open(&path).about().notes, []);
     }
+}
+
+/// Directories that are flushed have entries in the log, and what they have no more: names of files
+/// that were there before, whose inodes are not in the log as a whole.
+#[test]
+fn directories_in_a_log_are_what_linux_shows() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = empty(&dir, "image", &[]) else { return };
+    let (crashed, replayed) = (dir.path().join("crashed"), dir.path().join("replayed"));
+    let worked = mounted(&path, "loop,commit=300", |at| {
+        let names = ["stays", "goes", "moves", "is-linked", "is-replaced"];
+        for name in ["old", "other"] {
+            fs::create_dir(at.join(name)).unwrap();
+        }
+        for name in names {
+            fs::write(at.join("old").join(name), name).unwrap();
+        }
+        run(program("sync").arg("-f").arg(at)).unwrap();
+        let old = at.join("old");
+        fs::hard_link(old.join("is-linked"), old.join("again")).unwrap();
+        fs::hard_link(old.join("stays"), at.join("other/linked")).unwrap();
+        fs::remove_file(old.join("goes")).unwrap();
+        fs::rename(old.join("moves"), at.join("other/moved")).unwrap();
+        fs::write(old.join("new"), "new").unwrap();
+        fs::rename(old.join("new"), old.join("is-replaced")).unwrap();
+        fs::create_dir(old.join("made")).unwrap();
+        fs::write(old.join("made/within"), "within").unwrap();
+        File::open(&old).unwrap().sync_all().unwrap();
+        fs::copy(&path, &crashed).unwrap();
+    });
+    if worked.is_none() {
+        return;
+    }
+    fs::copy(&crashed, &replayed).unwrap();
+    let fs = open(&crashed);
+    assert_eq!(fs.not_as_mounted(), []);
+    mounted(&replayed, "loop", |at| {
+        for path in ["old", "other", "old/made"] {
+            let node = wattle_fs::resolve(&*fs, path.as_bytes()).unwrap();
+            let mut here: Vec<_> = Vec::new();
+            fs.list(node, &mut |entry| {
+                let links = fs.metadata(entry.node)?.links;
+                here.push((String::from_utf8_lossy(&entry.name).into_owned(), u64::from(links)));
+                Ok(())
+            })
+            .unwrap();
+            here.sort();
+            let entries = fs::read_dir(at.join(path)).unwrap().map(Result::unwrap);
+            let mut there: Vec<_> = entries
+                .map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().nlink()))
+                .collect();
+            there.sort();
+            assert_eq!(here, there, "{path}");
+        }
+    })
+    .unwrap();
 }
 
 #[test]

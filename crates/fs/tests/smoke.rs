@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{Size, image, make_tree, pattern, program, run};
-use wattle_fs::fuzzing::{ALL, FuzzTarget, pack, unpack};
+use wattle_fs::fuzzing::{ALL, FuzzTarget, pack, unpack, xfs_log_example};
 
 #[test]
 fn any_bytes_are_no_panic() {
@@ -52,6 +52,10 @@ fn target(name: &str) -> FuzzTarget {
 /// are extreme.
 fn damage(bytes: &[u8], (name, options): (&str, &[&str]), rounds: u64) {
     keep_for_the_fuzzer(name, options, bytes);
+    damage_of(name, bytes, rounds);
+}
+
+fn damage_of(name: &str, bytes: &[u8], rounds: u64) {
     let target = target(name);
     const BLOCK: usize = 1024;
     let used: Vec<usize> = (0..bytes.len() / BLOCK)
@@ -160,20 +164,35 @@ fn damaged_xfs_images_are_no_panic() {
         if run(program("mkfs.xfs").args(small).args(options).arg(&path)).is_none() {
             return;
         }
-        let frozen = dir.path().join("frozen");
+        let (frozen, crashed) = (dir.path().join("frozen"), dir.path().join("crashed"));
         common::mounted(&path, "loop", |at| {
             run(program("cp").arg("-a").arg(tree.path().join(".")).arg(at)).unwrap();
+            run(program("sync").arg("-f").arg(at)).unwrap();
+            fs::copy(&path, &crashed).unwrap();
             run(program("fsfreeze").arg("-f").arg(at)).unwrap();
             let copied = fs::copy(&path, &frozen);
             run(program("fsfreeze").arg("-u").arg(at)).unwrap();
             copied.unwrap();
         });
         damage(&fs::read(&path).unwrap(), ("xfs", options), 100);
-        // Its log has records to look into.
-        if frozen.exists() {
-            damage(&fs::read(&frozen).unwrap(), ("xfs", options), 100);
+        // Their logs have records to look into, and to apply.
+        for copy in [frozen, crashed].iter().filter(|copy| copy.exists()) {
+            damage(&fs::read(copy).unwrap(), ("xfs", options), 100);
         }
     }
+}
+
+#[test]
+fn damaged_logs_of_xfs_are_no_panic() {
+    let mut example = xfs_log_example();
+    if let Some(corpus) = std::env::var_os("WATTLE_FUZZ_CORPUS") {
+        let dir = Path::new(&corpus).join("xfs_log");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("made"), &example).unwrap();
+    }
+    // `damage` looks for blocks that are not empty, in whole ones.
+    example.resize(example.len().next_multiple_of(1024), 0);
+    damage_of("xfs_log", &example, 3000);
 }
 
 #[test]
@@ -191,5 +210,19 @@ fn damaged_btrfs_images_are_no_panic() {
             return;
         }
         damage(&fs::read(&path).unwrap(), ("btrfs", options), 100);
+        let crashed = dir.path().join("crashed");
+        let worked = common::mounted(&path, "loop,commit=300", |at| {
+            fs::write(at.join("small/new"), pattern(3, 9000)).unwrap();
+            fs::remove_file(at.join("one")).unwrap();
+            fs::rename(at.join("file-100"), at.join("small/moved")).unwrap();
+            fs::File::open(at.join("small/new")).unwrap().sync_all().unwrap();
+            fs::File::open(at.join("small")).unwrap().sync_all().unwrap();
+            fs::copy(&path, &crashed).unwrap();
+        });
+        // It has a log to apply.
+        if worked.is_some() {
+            assert_ne!(common::open(&crashed).about().notes, []);
+            damage(&fs::read(&crashed).unwrap(), ("btrfs", options), 100);
+        }
     }
 }

@@ -255,7 +255,14 @@ fn the_kernels_nbd_client_mounts_what_wattle_serves() {
 #[test]
 fn what_comes_out_of_a_cut_btrfs_is_what_linux_shows() {
     let Some(guest) = Guest::ready("6.12") else { return };
-    cuts::judge(&guest);
+    cuts::judge(&guest, cuts::Kind::Btrfs);
+}
+
+/// XFS of version 4 as a crash leaves it.
+#[test]
+fn what_comes_out_of_a_cut_xfs_of_version_4_is_what_linux_shows() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    cuts::judge(&guest, cuts::Kind::XfsOfVersion4);
 }
 
 /// Every kind of volume that LVM2 makes.

@@ -8,7 +8,7 @@
 
 mod device;
 
-use std::time::Instant;
+use std::time::Duration;
 
 use wattle_crypt::{SectorCipher, UnlockError, UnlockLimits, UnlockedKey, check_key, segment_of, unlock};
 use wattle_format::luks::{self, LuksError, LuksHeader, LuksSegment};
@@ -52,6 +52,32 @@ pub(crate) struct Opened {
     pub slot: Option<u32>,
 }
 
+/// Why a member does not open.
+pub(crate) enum LockedOut {
+    /// Whatever the keys are.
+    Problem(Problem),
+    /// None of the keys does it.
+    Keys { header: Box<LuksHeader>, error: UnlockError, tried: u32 },
+}
+
+impl From<Problem> for LockedOut {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+impl LockedOut {
+    /// What is to be said of the member `name` after trying for so long.
+    pub fn problem(self, name: &str, took: Duration) -> Problem {
+        match self {
+            Self::Problem(problem) => problem,
+            Self::Keys { header, error, tried } => {
+                does_not_open(name, &header, &error, took.as_secs_f64() / f64::from(tried))
+            }
+        }
+    }
+}
+
 impl Encryption {
     /// Reads the header of a member, from the member itself or from what it is on elsewhere.
     pub(crate) fn read(name: &str, on: &Member, detached: Option<String>) -> Result<Self, Problem> {
@@ -69,7 +95,7 @@ impl Encryption {
 
     /// Tries every key that there is, and then asks. `Ok(None)` if there is none and nobody is
     /// asked.
-    pub(crate) fn open(&self, member: &Member, keys: &Keyring) -> Result<Option<Opened>, Problem> {
+    pub(crate) fn open(&self, member: &Member, keys: &Keyring) -> Result<Option<Opened>, LockedOut> {
         let (name, header) = (&member.name, &self.header);
         let segment = self.segment(name)?;
         let opened = |found: &UnlockedKey| {
@@ -83,7 +109,6 @@ impl Encryption {
         }
         let on = keys.header_of(name);
         let on = on.as_deref().unwrap_or(member);
-        let began = Instant::now();
         let mut tried = 0;
         let mut failed: Option<UnlockError> = None;
         let mut attempt = |key: &GivenKey| {
@@ -117,8 +142,8 @@ impl Encryption {
         match failed {
             None => Ok(None),
             Some(error) => {
-                let each = began.elapsed().as_secs_f64() / f64::from(tried.max(1));
-                Err(does_not_open(name, header, &error, each))
+                let (header, tried) = (header.clone(), tried.max(1));
+                Err(LockedOut::Keys { header: Box::new(header), error, tried })
             }
         }
     }

@@ -29,9 +29,11 @@ impl Stack {
                 let (encryption, member) = (encryption.clone(), member.clone());
                 move || encryption.open(&member, &keys)
             });
-            let state = match opened.await.map_err(Problem::no_thread)? {
+            let began = core.now();
+            let opened = opened.await.map_err(Problem::no_thread)?;
+            let state = match opened {
                 Ok(None) => LockState::Locked,
-                Err(problem) => LockState::Refused(problem),
+                Err(out) => LockState::Refused(out.problem(&member.name, core.now() - began)),
                 Ok(Some(opened)) => match self.decrypt(core, ix, &encryption, opened.cipher).await {
                     Err(problem) => LockState::Refused(problem),
                     Ok(inside) => {

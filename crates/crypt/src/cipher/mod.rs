@@ -121,7 +121,7 @@ impl SectorCipher {
             _ => return Err(unknown()),
         };
         match mode {
-            Made::Made(mode) => Ok(Self { name: name.to_owned(), mode, sector_bytes }),
+            Made::Mode(mode) => Ok(Self { name: name.to_owned(), mode, sector_bytes }),
             Made::NoKey => Err(no_key()),
             Made::Unknown => Err(unknown()),
         }
@@ -202,7 +202,7 @@ impl OfCipher for CbcOf<'_> {
 }
 
 enum Made {
-    Made(Box<dyn Mode>),
+    Mode(Box<dyn Mode>),
     NoKey,
     Unknown,
 }
@@ -217,5 +217,5 @@ fn with_cipher(name: &str, of: impl OfCipher) -> Made {
         ("aes" | "serpent" | "twofish", _) => return Made::NoKey,
         _ => return Made::Unknown,
     };
-    made.map_or(Made::NoKey, Made::Made)
+    made.map_or(Made::NoKey, Made::Mode)
 }

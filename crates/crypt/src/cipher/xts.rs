@@ -56,10 +56,10 @@ fn mask(block: &mut Block, tweak: u128) {
 
 impl<C: BlockCipher> Mode for Xts<C> {
     fn decrypt(&self, run: Run, bytes: &mut [u8]) {
-        self.each(run, bytes, |cipher, blocks| cipher.decrypt_blocks(blocks));
+        self.each(run, bytes, C::decrypt_blocks);
     }
 
     fn encrypt(&self, run: Run, bytes: &mut [u8]) {
-        self.each(run, bytes, |cipher, blocks| cipher.encrypt_blocks(blocks));
+        self.each(run, bytes, C::encrypt_blocks);
     }
 }

@@ -94,15 +94,14 @@ fn extents(btrfs: &Btrfs, file: FsNode, range: Range<u64>, each: &mut EachExtent
     if range.is_empty() {
         return Ok(());
     }
-    let tree = btrfs.tree(file.tree)?;
     let damaged = |what| Error::Damaged { structure: "btrfs inode", at: file.inode, what };
     // The extent that the range starts in may start before it.
     let start = ItemKey::new(file.inode, EXTENT_DATA, range.start);
-    let before = tree::floor(btrfs, tree, start)?.map(|(key, _)| key);
+    let before = btrfs.key_up_to(file.tree, start)?;
     let start = before.filter(|key| (key.object, key.kind) == (file.inode, EXTENT_DATA)).unwrap_or(start);
     let end = ItemKey::new(file.inode, EXTENT_DATA, range.end - 1);
     let mut next = 0;
-    tree::items(btrfs, tree, start..=end, &mut |key, item| {
+    btrfs.items(file.tree, start..=end, &mut |key, item| {
         let extent = Extent::decode(key.offset, item).ok_or_else(|| damaged("an extent is none"))??;
         if extent.file_offset < next {
             return Err(damaged("its extents overlap"));
@@ -276,6 +275,11 @@ impl Sums {
             }
             Ok(())
         })?;
+        for (at, sum) in btrfs.log.sums.range(logical..logical + len) {
+            if let Some(place) = sums.get_mut(((at - logical) / sector) as usize) {
+                *place = Some(sum.clone());
+            }
+        }
         Ok(Self { sums })
     }
 

@@ -4,18 +4,21 @@
 //! addresses, which chunks map to the device. Each subvolume is a tree of inodes; a directory entry
 //! may name the root of another one. Every block of a tree and of data has a checksum, which is
 //! verified; where there are two copies (DUP), the other one is taken when the first is wrong.
+//!
+//! What was flushed since the last transaction is in a log, which is applied in memory ([`log`]).
 
 mod checksum;
 mod chunks;
 mod compression;
 mod data;
+mod log;
 mod lzo;
 mod superblock;
 mod tree;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::bytes::{le16, le32, le64};
 use crate::error::{Error, Note};
@@ -27,8 +30,9 @@ use crate::{
 };
 
 use chunks::Chunks;
+use log::AppliedLog;
 use superblock::Superblock;
-use tree::{ItemKey, TreeRoot};
+use tree::{EachItem, ItemKey, TreeRoot};
 
 /// Types of items.
 const INODE_ITEM: u8 = 1;
@@ -83,6 +87,8 @@ pub struct Btrfs {
     subvolume: u64,
     /// Trees that were looked up.
     trees: RefCell<BTreeMap<u64, TreeRoot>>,
+    /// What the log changes.
+    log: AppliedLog,
 }
 
 impl Btrfs {
@@ -94,14 +100,13 @@ impl Btrfs {
     /// supported.
     pub fn open(source: ByteSource, subvolume: Option<u64>) -> Result<Self, Error> {
         let superblock = Superblock::read(&source)?;
-        let mut about = superblock.about(&source);
-        if superblock.has_log {
-            about.notes.push(Note::LogNotApplied { certain: true });
-        }
+        let about = superblock.about(&source);
         let chunks = Chunks::of_superblock(&superblock)?;
         let (subvolume_asked, trees) = (subvolume, RefCell::new(BTreeMap::new()));
-        let mut btrfs = Self { source, superblock, chunks, about, subvolume: TOP_LEVEL, trees };
+        let log = AppliedLog::default();
+        let mut btrfs = Self { source, superblock, chunks, about, subvolume: TOP_LEVEL, trees, log };
         btrfs.read_chunks()?;
+        btrfs.replay();
         btrfs.subvolume = match subvolume_asked {
             Some(subvolume) => subvolume,
             None => btrfs.default_subvolume()?,
@@ -111,6 +116,46 @@ impl Btrfs {
             btrfs.about.notes.push(Note::DefaultSubvolume { id: btrfs.subvolume, top_level: TOP_LEVEL });
         }
         Ok(btrfs)
+    }
+
+    /// Takes what the log has, or says why not.
+    fn replay(&mut self) {
+        let Some(tree) = self.superblock.log_tree else { return };
+        let note = match log::apply(self, tree) {
+            Ok(log) => {
+                self.log = log;
+                Note::LogTreesApplied { items: self.log.items }
+            }
+            Err(Error::Unsupported { what }) => Note::LogCutShort { transactions: 0, why: what },
+            Err(Error::Damaged { what, .. }) => Note::LogCutShort { transactions: 0, why: what },
+            Err(_) => Note::LogCutShort { transactions: 0, why: "it cannot be read" },
+        };
+        self.about.notes.push(note);
+    }
+
+    /// Calls `each` for every item of a tree, by its number, with a key in the range, in order; as
+    /// the log has them.
+    fn items(
+        &self,
+        number: u64,
+        range: RangeInclusive<ItemKey>,
+        each: &mut EachItem<'_>,
+    ) -> Result<(), Error> {
+        let tree = self.tree(number)?;
+        match self.log.trees.get(&number) {
+            Some(changes) => changes.items(self, tree, range, each),
+            None => tree::items(self, tree, range, each),
+        }
+    }
+
+    /// The key of the last item of a tree, by its number, up to `key`; as the log has them.
+    fn key_up_to(&self, number: u64, key: ItemKey) -> Result<Option<ItemKey>, Error> {
+        let tree = self.tree(number)?;
+        let found = match self.log.trees.get(&number) {
+            Some(changes) => changes.floor(self, tree, key),
+            None => tree::floor(self, tree, key),
+        };
+        Ok(found?.map(|(key, _)| key))
     }
 
     fn read_chunks(&mut self) -> Result<(), Error> {
@@ -170,9 +215,11 @@ impl Btrfs {
             INODE_ITEM => Ok(Some(FsNode { tree: directory.tree, inode: location.object })),
             ROOT_ITEM => {
                 let reference = ItemKey::new(directory.tree, ROOT_REF, location.object);
-                let here = self
-                    .item(self.superblock.root_tree, reference)?
-                    .is_some_and(|item| is_reference(&item, directory.inode, name));
+                let mut here = false;
+                tree::items(self, self.superblock.root_tree, reference..=reference, &mut |_, item| {
+                    here = is_reference(item, directory.inode, name);
+                    Ok(())
+                })?;
                 Ok(Some(match here {
                     true => FsNode { tree: location.object, inode: ROOT_INODE },
                     false => FsNode { tree: directory.tree, inode: STUB_INODE },
@@ -182,10 +229,10 @@ impl Btrfs {
         }
     }
 
-    /// The item of a key.
-    fn item(&self, tree: TreeRoot, key: ItemKey) -> Result<Option<Vec<u8>>, Error> {
-        let mut found = None;
-        tree::items(self, tree, key..=key, &mut |_, item| {
+    /// The inode of that number.
+    fn inode_item(&self, node: FsNode) -> Result<Option<Vec<u8>>, Error> {
+        let (mut found, key) = (None, ItemKey::new(node.inode, INODE_ITEM, 0));
+        self.items(node.tree, key..=key, &mut |_, item| {
             found = Some(item.to_vec());
             Ok(())
         })?;
@@ -196,7 +243,7 @@ impl Btrfs {
         if node.inode == STUB_INODE {
             return Ok(Inode { metadata: EMPTY_DIRECTORY, verified: true });
         }
-        let item = self.item(self.tree(node.tree)?, ItemKey::new(node.inode, INODE_ITEM, 0))?;
+        let item = self.inode_item(node)?;
         let damaged = |what| Error::Damaged { structure: "btrfs inode", at: node.inode, what };
         let item = item.ok_or_else(|| damaged("there is none of that number"))?;
         Inode::decode(&item).ok_or_else(|| damaged("it says nothing a file could be"))
@@ -205,7 +252,7 @@ impl Btrfs {
     fn entries(&self, directory: FsNode, each: &mut EachEntry<'_>) -> Result<(), Error> {
         let range =
             ItemKey::new(directory.inode, DIR_INDEX, 0)..=ItemKey::new(directory.inode, DIR_INDEX, u64::MAX);
-        tree::items(self, self.tree(directory.tree)?, range, &mut |_, item| {
+        self.items(directory.tree, range, &mut |_, item| {
             each_entry(item, &mut |location, name| {
                 let node = self.named(directory, location, name)?.filter(|_| !name.is_empty());
                 let what = "an entry of it is none";
@@ -359,7 +406,7 @@ impl FileSystem for Btrfs {
             return Ok(names);
         }
         let range = ItemKey::new(node.inode, XATTR_ITEM, 0)..=ItemKey::new(node.inode, XATTR_ITEM, u64::MAX);
-        tree::items(self, self.tree(node.tree)?, range, &mut |_, item| {
+        self.items(node.tree, range, &mut |_, item| {
             // An attribute is stored as an entry of a directory is, with a value and no target.
             each_entry(item, &mut |_, name| {
                 if !name.starts_with(PROPERTIES) {

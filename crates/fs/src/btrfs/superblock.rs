@@ -39,7 +39,7 @@ pub struct Superblock {
     /// Chunks that are needed to read the chunk tree: keys and items.
     pub chunks: Vec<u8>,
     /// Changes since the last transaction that were flushed one by one.
-    pub has_log: bool,
+    pub log_tree: Option<TreeRoot>,
     generation: u64,
     size_bytes: u64,
     used_bytes: u64,
@@ -133,7 +133,13 @@ impl Superblock {
             root_directory: le64(b, 128)?,
             device: le64(b, 201)?,
             chunks: b.get(CHUNKS_AT..CHUNKS_AT + chunks_bytes)?.to_vec(),
-            has_log: le64(b, 96)? != 0,
+            log_tree: match le64(b, 96)? {
+                0 => None,
+                // It belongs to the transaction that was not finished.
+                logical => {
+                    Some(TreeRoot { logical, level: u8_at(b, 200)?, generation: generation.wrapping_add(1) })
+                }
+            },
             generation,
             size_bytes: le64(b, 112)?,
             used_bytes: le64(b, 120)?,

@@ -32,6 +32,15 @@ impl ItemKey {
     pub fn decode(bytes: &[u8], at: usize) -> Option<Self> {
         Some(Self::new(le64(bytes, at)?, u8_at(bytes, at + 8)?, le64(bytes, at + 9)?))
     }
+
+    /// The last key before it; `None` for the first.
+    pub fn before(self) -> Option<Self> {
+        let Self { object, kind, offset } = self;
+        let kind_before = || kind.checked_sub(1).map(|kind| Self::new(object, kind, u64::MAX));
+        let object_before = || object.checked_sub(1).map(|object| Self::new(object, u8::MAX, u64::MAX));
+        let here = offset.checked_sub(1).map(|offset| Self::new(object, kind, offset));
+        here.or_else(kind_before).or_else(object_before)
+    }
 }
 
 /// Where a tree starts, and what its root says.
@@ -49,7 +58,8 @@ impl TreeRoot {
     }
 }
 
-type EachItem<'a> = dyn FnMut(ItemKey, &[u8]) -> Result<(), Error> + 'a;
+/// Takes items in the order of their keys.
+pub type EachItem<'a> = dyn FnMut(ItemKey, &[u8]) -> Result<(), Error> + 'a;
 
 fn damaged(logical: u64, what: &'static str) -> Error {
     Error::Damaged { structure: "btrfs tree block", at: logical, what }

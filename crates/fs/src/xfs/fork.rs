@@ -42,6 +42,8 @@ pub struct Fork<'a> {
     pub format: Format,
     /// How many extents it says that it has.
     pub extents: u64,
+    /// It is of the data, not of attributes.
+    pub is_data: bool,
 }
 
 /// Takes extents as they are stored, in their order.
@@ -77,6 +79,9 @@ pub fn extents(
     each: &mut EachForkExtent<'_>,
 ) -> Result<(), Error> {
     let mut walk = Walk { xfs, inode, fork, range, each, next: 0, nodes_left: xfs.blocks_max() };
+    if let Some(finished) = xfs.finished.extents(inode.number).filter(|_| fork.is_data) {
+        return finished.iter().try_for_each(|extent| walk.extent(extent));
+    }
     match fork.format {
         Format::Extents => {
             let len =
@@ -151,17 +156,21 @@ impl Walk<'_> {
     fn extents(&mut self, records: &[u8]) -> Result<(), Error> {
         for record in records.chunks_exact(EXTENT_BYTES) {
             let (high, low) = (be64(record, 0).unwrap_or(0), be64(record, 8).unwrap_or(0));
-            let extent = Extent::decode(high, low);
-            if extent.blocks == 0 || extent.first < self.next {
-                return Err(self.inode.damaged("its extents are not in order"));
-            }
-            self.next = extent.first + extent.blocks;
-            if extent.first.saturating_mul(self.xfs.superblock.block_bytes as u64) >= self.range.end {
-                return Ok(());
-            }
-            (self.each)(&extent)?;
+            self.extent(&Extent::decode(high, low))?;
         }
         Ok(())
+    }
+
+    fn extent(&mut self, extent: &Extent) -> Result<(), Error> {
+        if extent.blocks == 0 || extent.first < self.next {
+            return Err(self.inode.damaged("its extents are not in order"));
+        }
+        self.next = extent.first + extent.blocks;
+        let block_bytes = self.xfs.superblock.block_bytes as u64;
+        match extent.first.saturating_mul(block_bytes) < self.range.end {
+            true => (self.each)(extent),
+            false => Ok(()),
+        }
     }
 }
 

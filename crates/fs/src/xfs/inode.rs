@@ -83,7 +83,12 @@ impl Inode {
             return Err(damaged("its checksum or number is wrong"));
         }
         let block_bytes = xfs.superblock.block_bytes as u64;
-        Self::decode(number, bytes, block_bytes).ok_or_else(|| damaged("it says nothing a file could be"))
+        let inode = Self::decode(number, bytes, block_bytes);
+        let mut inode = inode.ok_or_else(|| damaged("it says nothing a file could be"))?;
+        if let Some(size_bytes) = xfs.finished.size_bytes(number) {
+            inode.metadata.size_bytes = size_bytes;
+        }
+        Ok(inode)
     }
 
     fn decode(number: u64, bytes: Vec<u8>, block_bytes: u64) -> Option<Self> {
@@ -134,13 +139,13 @@ impl Inode {
 
     /// The data fork, and what it says of itself.
     pub fn data_fork(&self) -> Fork<'_> {
-        Fork { bytes: self.fork(), format: self.format, extents: self.extents }
+        Fork { bytes: self.fork(), format: self.format, extents: self.extents, is_data: true }
     }
 
     /// The attributes' fork.
     pub fn attribute_fork(&self) -> Option<Fork<'_>> {
         let (format, extents) = self.attributes?;
-        Some(Fork { bytes: &self.bytes[self.fork_end..], format, extents })
+        Some(Fork { bytes: &self.bytes[self.fork_end..], format, extents, is_data: false })
     }
 
     pub fn damaged(&self, what: &'static str) -> Error {

@@ -4,8 +4,8 @@
 //! its inode, as a list of extents or the root of a tree of them. All integers are big-endian, but
 //! checksums.
 //!
-//! The log is not replayed: it holds changes of structures, not blocks. Whether it is empty is told
-//! ([`log`]).
+//! What the log of a file system that was not unmounted has newer is applied in memory ([`log`]),
+//! and nothing is written.
 
 mod attributes;
 pub mod census;
@@ -15,6 +15,7 @@ mod groups;
 mod inode;
 mod log;
 mod superblock;
+mod synthetic;
 mod usage;
 
 use std::ops::Range;
@@ -26,6 +27,7 @@ use crate::source::{ByteSource, FileRun};
 use crate::{About, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem, FsNode, link_target};
 
 use inode::{Format, Inode};
+use log::intents::Finished;
 use superblock::Superblock;
 pub use usage::usage;
 
@@ -39,6 +41,9 @@ const LINK_OFFSET_AT: usize = 4;
 const LINK_LEN_AT: usize = 8;
 const LINK_CHECKSUM_AT: usize = 12;
 const LINK_OWNER_AT: usize = 32;
+
+pub use log::words::LogWords;
+pub use synthetic::{example, seal, with_log_of};
 
 /// Whether the signature of XFS is there.
 ///
@@ -61,18 +66,25 @@ pub struct Xfs {
     source: ByteSource,
     superblock: Superblock,
     about: About,
+    /// Files whose extents the log changes beyond what is in their inodes.
+    finished: Finished,
 }
 
 impl Xfs {
-    /// Opens it: the superblock, and whether its log is empty.
+    /// Opens it: the superblock, and what the log has newer.
     ///
     /// # Errors
     /// The superblock is damaged, or asks for what is not supported.
-    pub fn open(source: ByteSource) -> Result<Self, Error> {
+    pub fn open(mut source: ByteSource) -> Result<Self, Error> {
         let superblock = Superblock::read(&source)?;
-        let mut about = superblock.about(&source);
-        about.notes.extend(log::note(&source, &superblock));
-        Ok(Self { source, superblock, about })
+        let replayed = log::apply(&mut source, &superblock);
+        // A file system that grew has another one in its log.
+        let superblock = Superblock::read(&source)?;
+        let about = superblock.about(&source);
+        let mut xfs = Self { source, superblock, about, finished: Finished::default() };
+        let left = replayed.intents.finish(&mut xfs);
+        xfs.about.notes.extend(replayed.note(left));
+        Ok(xfs)
     }
 
     /// Blocks there can be: the bound of everything that occupies blocks of its own.

@@ -14,6 +14,7 @@ const CHECKSUM_AT: usize = 224;
 
 /// Features that reading must know, in version 5.
 const FTYPE: u32 = 0x1;
+const META_UUID: u32 = 0x4;
 const NEEDS_REPAIR: u32 = 0x10;
 /// ftype, sparse inodes, meta_uuid, bigtime, needsrepair, nrext64, exchange range, parent pointers.
 const KNOWN: u32 = 0xff;
@@ -58,6 +59,10 @@ pub struct Superblock {
     log_unit_bytes: u64,
     label: Vec<u8>,
     uuid: [u8; 16],
+    /// What structures have as the UUID, if another was given to the file system since.
+    meta_uuid: Option<[u8; 16]>,
+    /// In blocks: at what multiples chunks of inodes start.
+    inode_alignment: u64,
 }
 
 /// Whether the signature is there.
@@ -128,6 +133,8 @@ impl Superblock {
             log_unit_bytes: be32(b, 196)?.into(),
             label: label(b.get(108..120)?),
             uuid: uuid_at(b, 32)?,
+            meta_uuid: if incompat & META_UUID != 0 { Some(uuid_at(b, 248)?) } else { None },
+            inode_alignment: be32(b, 180)?.into(),
         };
         if superblock.blocks > group_blocks.saturating_mul(groups).min(SIZE_MAX >> block_log) {
             return Some(Err(damaged("more blocks than its groups have")));
@@ -203,6 +210,32 @@ impl Superblock {
     /// The number that the first inode of a group would have.
     pub fn first_inode(&self, group: u64) -> u64 {
         group << (self.group_log + self.inodes_per_block_log)
+    }
+
+    /// The number that the first inode in a block of a group has.
+    pub fn inode_of_block(&self, group: u64, block: u32) -> u64 {
+        self.first_inode(group) | u64::from(block) << self.inodes_per_block_log
+    }
+
+    /// Blocks of a buffer of inodes: 8 KiB of inodes of 256 bytes, as many of larger ones if chunks
+    /// are aligned to that, and never less than a block.
+    pub fn inode_cluster_blocks(&self) -> u64 {
+        const BYTES: u64 = 8192;
+        let scaled = (BYTES * (self.inode_bytes as u64 / 256)) >> self.block_log;
+        match self.version5 && self.inode_alignment >= scaled {
+            true => scaled.max(1),
+            false => (BYTES >> self.block_log).max(1),
+        }
+    }
+
+    /// Its UUID, as users see it.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// The UUID in its structures.
+    pub fn own_uuid(&self) -> [u8; 16] {
+        self.meta_uuid.unwrap_or(self.uuid)
     }
 
     /// Where an inode is, in bytes. Its number is that of its block and its place in it.

@@ -1,0 +1,238 @@
+//! The log: what it holds that is not in its place yet is applied in memory, as a mount would.
+//!
+//! Which records count is found first ([`ring`]); their operations are put together to transactions
+//! ([`transactions`]), and the items of these change buffers ([`buffers`]) and inodes ([`inodes`])
+//! in an overlay of the source. Intents without a done are finished last ([`intents`]).
+//!
+//! Invariants:
+//!
+//! 1. Nothing is written: every change is in the overlay, which every read goes through.
+//! 2. Transactions are applied in the order of their commits. The first that cannot be applied is
+//!    the last; that is said.
+//! 3. A place that is newer than a transaction keeps what it has. In version 5 the place says of
+//!    which transaction it is; what was freed later is found before anything is applied.
+//! 4. What a transaction changed has a right checksum at once: readers see no other.
+//! 5. Memory is bounded: by the size of a record, of what is open, and of the overlay. Where a
+//!    bound is met, that is said, and what was applied before stays.
+//!
+//! After "XFS Algorithms & Data Structures", chapter "Journaling Log", and experiments on what
+//! Linux makes of logs that are cut.
+
+mod buffers;
+mod inodes;
+pub mod intents;
+mod owners;
+pub mod record;
+mod ring;
+mod transactions;
+pub mod words;
+
+use std::collections::BTreeSet;
+
+use crate::error::Note;
+use crate::source::ByteSource;
+use crate::xfs::superblock::Superblock;
+
+pub use buffers::seal_at;
+use buffers::{Cancelled, LoggedBuffer};
+use intents::Intents;
+use record::LogRecord;
+use ring::{Active, LogRing};
+use transactions::{Committed, LogItem, OpenTransactions, kind_of};
+use words::LogWords;
+
+/// What is wrong with the log.
+pub type LogDamage = &'static str;
+
+/// Where a record is: the cycle, and the sector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lsn(pub u64);
+
+/// Kinds of items.
+const INODE: u16 = 0x123b;
+const BUFFER: u16 = 0x123c;
+const INODES_CREATED: u16 = 0x123f;
+/// Unlinked inodes, quotas, quotas that end: nothing of these is shown.
+const UNSEEN: [u16; 3] = [0x1238, 0x123d, 0x123e];
+
+/// What the log came to.
+#[derive(Debug, Default)]
+pub struct LogReplay {
+    /// Transactions that changed more than the superblock, whose counters nothing that is shown
+    /// depends on.
+    pub transactions: u64,
+    /// What was begun and is to be finished.
+    pub intents: Intents,
+    /// There is a log on another device, which is not read.
+    elsewhere: bool,
+    /// Why not all was applied.
+    damage: Option<LogDamage>,
+}
+
+impl LogReplay {
+    /// What to say, where an intent may be left that cannot be finished; nothing if the log changes
+    /// nothing.
+    pub fn note(&self, left: Option<LogDamage>) -> Option<Note> {
+        let transactions = self.transactions;
+        match self.damage.or(left) {
+            _ if self.elsewhere => Some(Note::LogElsewhere),
+            Some(why) => Some(Note::LogCutShort { transactions, why }),
+            None => (transactions > 0).then_some(Note::LogApplied { transactions }),
+        }
+    }
+}
+
+/// Applies the log to the overlay of the source.
+pub fn apply(source: &mut ByteSource, superblock: &Superblock) -> LogReplay {
+    let mut result = LogReplay::default();
+    let Some((start, len)) = superblock.log.filter(|(_, len)| *len >= ring::SECTOR_BYTES) else {
+        result.elsewhere = true;
+        return result;
+    };
+    let place = Place { start, sectors: len / ring::SECTOR_BYTES };
+    let (tail, head) = match place.ring(source, superblock).active() {
+        Ok(Active::Nothing) => return result,
+        Ok(Active::Records { tail, head }) => (tail, head),
+        Err(why) => {
+            result.damage = Some(why);
+            return result;
+        }
+    };
+    let mut replay = Replay::new(superblock);
+    // First what was freed, then what was changed. Damage that ends the first ends the second, too.
+    let found = place.each(source, superblock, tail, head, &mut |_, committed| replay.look(&committed));
+    let applied =
+        place.each(source, superblock, tail, head, &mut |source, committed| replay.apply(source, &committed));
+    let mut owners = replay.owners.iter();
+    let owned = owners.try_for_each(|&inode| inodes::own_trees(source, superblock, inode));
+    LogReplay {
+        transactions: replay.changed,
+        intents: replay.intents,
+        elsewhere: false,
+        damage: found.and(applied).and(owned).err(),
+    }
+}
+
+/// Where the log is.
+#[derive(Clone, Copy)]
+struct Place {
+    start: u64,
+    sectors: u64,
+}
+
+/// Takes committed transactions, and what they change.
+type EachChange<'a> = dyn FnMut(&mut ByteSource, Committed) -> Result<(), LogDamage> + 'a;
+
+impl Place {
+    fn ring<'a>(self, source: &'a ByteSource, superblock: &Superblock) -> LogRing<'a> {
+        let Self { start, sectors } = self;
+        LogRing { source, start, sectors, uuid: superblock.uuid(), strict: superblock.version5 }
+    }
+
+    /// Calls `each` for the transactions that are committed in the records from the tail to the
+    /// head.
+    fn each(
+        self,
+        source: &mut ByteSource,
+        superblock: &Superblock,
+        tail: u64,
+        head: u64,
+        each: &mut EachChange<'_>,
+    ) -> Result<(), LogDamage> {
+        let (mut at, mut open) = (tail, OpenTransactions::default());
+        while at != head {
+            let ring = self.ring(source, superblock);
+            let record = LogRecord::read(&ring, at)?;
+            if record.sectors() > ring.distance(at, head) {
+                return Err("a record in it does not end where the next one starts");
+            }
+            let (data, is_right) = record.data(&ring)?;
+            if ring.strict && !is_right {
+                return Err("the checksum of a record in it is wrong");
+            }
+            at = (at + record.sectors()) % ring.sectors;
+            open.take(&record, &data, &mut |committed| each(source, committed))?;
+        }
+        Ok(())
+    }
+}
+
+/// Applies transactions.
+struct Replay<'a> {
+    superblock: &'a Superblock,
+    cancelled: Cancelled,
+    intents: Intents,
+    /// Places of inodes whose trees have blocks with another owner.
+    owners: BTreeSet<u64>,
+    /// Transactions that changed more than the superblock.
+    changed: u64,
+}
+
+impl<'a> Replay<'a> {
+    fn new(superblock: &'a Superblock) -> Self {
+        let (cancelled, intents, owners) = Default::default();
+        Self { superblock, cancelled, intents, owners, changed: 0 }
+    }
+
+    /// Notes which buffers it frees.
+    fn look(&mut self, committed: &Committed) -> Result<(), LogDamage> {
+        for item in &committed.items {
+            if kind_of(item, committed.words) == Some(BUFFER) {
+                self.cancelled.note(&LoggedBuffer::of_item(item, committed.words)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Buffers come before what lies in them, and what is freed comes last.
+    fn apply(&mut self, source: &mut ByteSource, committed: &Committed) -> Result<(), LogDamage> {
+        let Committed { lsn, words, items } = committed;
+        let (mut others, mut freed) = (Vec::new(), Vec::new());
+        let mut changes = false;
+        for item in items {
+            match kind_of(item, *words) {
+                Some(BUFFER) => {
+                    let buffer = LoggedBuffer::of_item(item, *words)?;
+                    changes |= !buffer.is_superblock();
+                    match buffer.is_freed() {
+                        true => freed.push(buffer),
+                        false => buffer.apply(source, self.superblock, &self.cancelled, *lsn)?,
+                    }
+                }
+                Some(INODES_CREATED) => {
+                    changes = true;
+                    inodes::create(source, self.superblock, &self.cancelled, item)?;
+                }
+                Some(kind) => {
+                    changes = true;
+                    others.push((kind, item));
+                }
+                None => return Err("an item in it is none"),
+            }
+        }
+        for (kind, item) in others {
+            self.other(source, (kind, item), *lsn, *words)?;
+        }
+        freed.iter().for_each(|buffer| self.cancelled.forget(buffer));
+        self.changed += u64::from(changes);
+        Ok(())
+    }
+
+    fn other(
+        &mut self,
+        source: &mut ByteSource,
+        (kind, item): (u16, &LogItem),
+        lsn: Lsn,
+        words: LogWords,
+    ) -> Result<(), LogDamage> {
+        match kind {
+            INODE => {
+                let owns = inodes::apply(source, self.superblock, &self.cancelled, item, (lsn, words))?;
+                self.owners.extend(owns);
+                Ok(())
+            }
+            kind if UNSEEN.contains(&kind) => Ok(()),
+            kind => self.intents.take(kind, item, words),
+        }
+    }
+}

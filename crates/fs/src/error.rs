@@ -123,6 +123,14 @@ pub enum Note {
         /// Why no more.
         why: &'static str,
     },
+    /// It was not unmounted, and its log is applied; something that it began may end otherwise at a
+    /// mount.
+    LogLeftOpen {
+        /// How many transactions are taken from the log.
+        transactions: u64,
+        /// What was begun.
+        why: &'static str,
+    },
     /// The log of XFS is on another device, which is not read.
     LogElsewhere,
     /// It was not unmounted, and has no journal that would say what was being written.
@@ -149,6 +157,7 @@ impl Note {
             Self::JournalNotApplied { .. }
                 | Self::JournalCutShort { .. }
                 | Self::LogCutShort { .. }
+                | Self::LogLeftOpen { .. }
                 | Self::LogElsewhere
                 | Self::NeedsRepair
         )
@@ -202,6 +211,11 @@ impl fmt::Display for Note {
                 f,
                 "it was not unmounted, and {transactions} transactions of its log are applied in memory and no more ({why}): the \
                  changes that follow are missing, and names or sizes may not fit their files"
+            ),
+            Self::LogLeftOpen { transactions, why } => write!(
+                f,
+                "it was not unmounted; {transactions} transactions of its log are applied in memory, and something that was not \
+                 finished may end otherwise at a mount ({why})"
             ),
             Self::LogElsewhere => f.write_str(
                 "its log is on another device, so that it is not applied and whether it was unmounted cannot be told: the last changes, \

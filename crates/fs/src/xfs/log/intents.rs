@@ -56,6 +56,11 @@ const EXCHANGE_ATTRIBUTES: u64 = 1;
 const EXCHANGE_SIZES: u64 = 2;
 const EXCHANGE_WRITTEN: u64 = 4;
 
+/// Linux (6.18) may free what a file got behind its old end before its size is set, and then shows
+/// zeros there. What was to be is shown here.
+const UNEVEN: LogDamage = "two files of different sizes were being exchanged, and are shown as exchanged; Linux may have lost what \
+                           is behind the old end of one";
+
 /// The directory that an entry is in, which is no attribute that programs see.
 const PARENT_POINTER: u32 = 1 << 3;
 
@@ -152,9 +157,11 @@ impl Intents {
             let finished = match intent {
                 Intent::Unseen => Ok(()),
                 Intent::Map(changes) => changes.iter().try_for_each(|change| map(xfs, change)),
-                Intent::Exchange(exchange) => exchange_ranges(xfs, exchange),
+                Intent::Exchange(exchange) => exchange_ranges(xfs, exchange).map(|same_size| {
+                    left = left.or((!same_size).then_some(UNEVEN));
+                }),
                 Intent::Attribute => {
-                    left = Some("an extended attribute was being changed, and is shown as it was");
+                    left = left.or(Some("an extended attribute was being changed, and is shown as it was"));
                     Ok(())
                 }
             };
@@ -225,8 +232,8 @@ fn map(xfs: &mut Xfs, change: &MapChange) -> Result<(), LogDamage> {
     xfs.finished.keep(change.owner, others)
 }
 
-/// Exchanges what two files have in a range.
-fn exchange_ranges(xfs: &mut Xfs, exchange: &Exchange) -> Result<(), LogDamage> {
+/// Exchanges what two files have in a range. Whether their sizes stay as they were.
+fn exchange_ranges(xfs: &mut Xfs, exchange: &Exchange) -> Result<bool, LogDamage> {
     let cannot = "two files were being exchanged that cannot be read, or are no files";
     if exchange.flags & EXCHANGE_ATTRIBUTES != 0 {
         return Err("the blocks of extended attributes were being exchanged, and are shown as they were");
@@ -265,12 +272,13 @@ fn exchange_ranges(xfs: &mut Xfs, exchange: &Exchange) -> Result<(), LogDamage> 
     kept_other.extend(moving.into_iter().map(|extent| Extent { first: forth(extent.first), ..extent }));
     xfs.finished.keep(one, kept)?;
     xfs.finished.keep(other, kept_other)?;
-    if exchange.flags & EXCHANGE_SIZES != 0 {
-        for (inode, size_bytes) in sizes {
-            xfs.finished.files.entry(inode).or_default().size_bytes = Some(size_bytes);
-        }
+    if exchange.flags & EXCHANGE_SIZES == 0 {
+        return Ok(true);
     }
-    Ok(())
+    for (inode, size_bytes) in sizes {
+        xfs.finished.files.entry(inode).or_default().size_bytes = Some(size_bytes);
+    }
+    Ok(sizes[0].1 == sizes[1].1)
 }
 
 /// All extents of a file, with what was finished before. `None` if they cannot be read, or are too

@@ -74,10 +74,11 @@ impl LogReplay {
     /// nothing.
     pub fn note(&self, left: Option<LogDamage>) -> Option<Note> {
         let transactions = self.transactions;
-        match self.damage.or(left) {
+        match (self.damage, left) {
             _ if self.elsewhere => Some(Note::LogElsewhere),
-            Some(why) => Some(Note::LogCutShort { transactions, why }),
-            None => (transactions > 0).then_some(Note::LogApplied { transactions }),
+            (Some(why), _) => Some(Note::LogCutShort { transactions, why }),
+            (None, Some(why)) => Some(Note::LogLeftOpen { transactions, why }),
+            (None, None) => (transactions > 0).then_some(Note::LogApplied { transactions }),
         }
     }
 }

@@ -189,8 +189,8 @@ impl Stack {
     }
 
     /// As [`Self::close`], where arrays have owners: `stop` stops an array in its turn, or leaves
-    /// it to the stack by answering `None`. An array that is stopped before what lies on it could not
-    /// take what that still has to write.
+    /// it to the stack by answering `None`. An array that is stopped before what lies on it could
+    /// not take what that still has to write.
     ///
     /// # Errors
     /// As [`Self::close`].

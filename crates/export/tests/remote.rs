@@ -154,12 +154,20 @@ impl Drop for Nbdkit {
     }
 }
 
+/// Whether a server listens there, and not only has the name: between the two a client is refused.
+fn listens(socket: &Path) -> bool {
+    const ACCEPTS: &str = "00010000";
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let name = socket.to_str().unwrap();
+    sockets.lines().any(|line| line.ends_with(name) && line.split_whitespace().nth(3) == Some(ACCEPTS))
+}
+
 fn spawn(socket: &Path, args: &[String]) -> Child {
     let mut command = Command::new("nbdkit");
     command.args(["--foreground", "--exit-with-parent", "--unix"]).arg(socket).args(args);
     let mut child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     for _ in 0..2000 {
-        if socket.exists() {
+        if listens(socket) {
             return child;
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -93,8 +93,8 @@ impl Encryption {
         segment_of(&self.header).map_err(|error| unsupported(name, &self.header, &error))
     }
 
-    /// Tries every key that there is, and then asks. `Ok(None)` if there is none and nobody is
-    /// asked.
+    /// Tries every key that there is, and then asks. `Ok(None)` if there is none and no terminal to
+    /// ask on.
     pub(crate) fn open(&self, member: &Member, keys: &Keyring) -> Result<Option<Opened>, LockedOut> {
         let (name, header) = (&member.name, &self.header);
         let segment = self.segment(name)?;

@@ -166,7 +166,7 @@ impl Stack {
         match (found.as_slice(), name) {
             ([volume], None) => {
                 let member = volume.member.clone()?;
-                // What is encrypted is not what is meant by an operator who gave a key to it.
+                // A key was given and does not open it: its encrypted bytes are not what is meant.
                 match &self.scan.members[member].encryption {
                     Some(Encryption { state: LockState::Refused(problem), .. }) => Err(problem.clone()),
                     _ => Ok((*volume).clone()),

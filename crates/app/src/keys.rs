@@ -88,16 +88,28 @@ fn unusable(path: &Path, what: impl std::fmt::Display, next: &str) -> Problem {
 
 /// A whole file, or what a descriptor gives.
 fn read(path: &Path) -> Result<SecretBytes, Problem> {
+    read_part(path, 0, None)
+}
+
+/// What a file, a device or a descriptor has from byte `skip` on, at most `len` bytes.
+fn read_part(path: &Path, skip: u64, len: Option<u64>) -> Result<SecretBytes, Problem> {
     let named = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
     let failed = |error: std::io::Error| unusable(path, error, "name a file that this user can read");
     let file = File::open(named).map_err(failed)?;
     if file.metadata().is_ok_and(|facts| facts.is_file() && facts.mode() & 0o077 != 0) {
         output::note(&printable(&format!("{}: other users may read it (chmod 600)", path.display())));
     }
-    let mut bytes = Vec::new();
-    file.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    std::io::copy(&mut (&file).take(skip), &mut std::io::sink()).map_err(failed)?;
+    // It does not grow: no copy of the secret stays behind.
+    let most = len.unwrap_or(u64::MAX).min(KEY_BYTES_MAX + 1);
+    let mut bytes = Vec::with_capacity(most as usize + 64);
+    file.take(most).read_to_end(&mut bytes).map_err(failed)?;
     let secret = SecretBytes::take(bytes);
     match secret.as_ref().len() as u64 {
+        0 if skip > 0 => {
+            let what = format!("it has no bytes from byte {skip} on");
+            Err(unusable(path, what, "mind --key-file-offset and --key-file-size"))
+        }
         0 => Err(unusable(path, "it is empty", "name the file with the key")),
         len if len > KEY_BYTES_MAX => {
             Err(unusable(path, "it is larger than any key", "name the part that is the key: --key-file-size"))
@@ -116,15 +128,14 @@ fn first_line(secret: &SecretBytes) -> SecretBytes {
 /// The key in a key file; of Synology's, what its text stands for, in both ways that shells hand it
 /// on.
 fn key_file(path: &Path, args: &KeyArgs) -> Result<Vec<SecretBytes>, Problem> {
-    let whole = read(path)?;
-    let bytes = whole.as_ref();
-    let from = usize::try_from(args.key_file_offset.unwrap_or(0)).unwrap_or(usize::MAX);
-    let len = args.key_file_size.map_or(bytes.len().saturating_sub(from), |len| len as usize);
-    let key = from.checked_add(len).and_then(|end| bytes.get(from..end)).filter(|key| !key.is_empty());
-    let key = key.ok_or_else(|| {
-        let what = format!("it has {} bytes, and the key is to be {len} bytes at {from}", bytes.len());
-        unusable(path, what, "mind --key-file-offset and --key-file-size")
-    })?;
+    let (from, len) = (args.key_file_offset.unwrap_or(0), args.key_file_size);
+    let part = read_part(path, from, len)?;
+    let key = part.as_ref();
+    if let Some(len) = len.filter(|&len| len != key.len() as u64) {
+        let what =
+            format!("it has {} bytes from byte {from} on, and the key is to be {len} bytes", key.len());
+        return Err(unusable(path, what, "mind --key-file-offset and --key-file-size"));
+    }
     let mut keys = vec![SecretBytes::take(key.to_vec())];
     if path.extension() == Some(OsStr::new(SYNOLOGY)) {
         let text: Vec<u8> = key.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();

@@ -1,6 +1,8 @@
 //! The anti-forensic split: a key that is there only if every stripe of it is (LUKS1 On-Disk Format
 //! Specification 1.2.3, section 2.4).
 
+use zeroize::Zeroize;
+
 use crate::hash::HashKind;
 use crate::secret::SecretBytes;
 
@@ -24,7 +26,9 @@ pub(crate) fn merge(stripes: &[u8], key_bytes: usize, hash: HashKind) -> SecretB
 fn diffuse(block: &mut [u8], hash: HashKind) {
     let len = hash.digest(&[]).len();
     for (number, part) in block.chunks_mut(len).enumerate() {
-        let digest = hash.digest(&[&(number as u32).to_be_bytes(), part]);
+        let mut digest = hash.digest(&[&(number as u32).to_be_bytes(), part]);
         part.copy_from_slice(&digest[..part.len()]);
+        // With the last stripe it is the key.
+        digest.zeroize();
     }
 }

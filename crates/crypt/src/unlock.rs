@@ -109,9 +109,10 @@ pub fn unlock(
     }
     let mut first_error = UnlockError::Wrong;
     for (slot, digest) in slots {
-        match open_slot(slot, passphrase, limits, read) {
-            Ok(key) if is_right(digest, &key)? => return Ok(UnlockedKey { key, slot: Some(slot.id) }),
-            Ok(_) => {}
+        let opened = open_slot(slot, passphrase, limits, read);
+        match opened.and_then(|key| Ok((is_right(digest, &key)?, key))) {
+            Ok((true, key)) => return Ok(UnlockedKey { key, slot: Some(slot.id) }),
+            Ok((false, _)) => {}
             Err(error) if first_error == UnlockError::Wrong => first_error = error,
             Err(_) => {}
         }
@@ -126,11 +127,23 @@ pub fn unlock(
 pub fn check_key(header: &LuksHeader, key: &SecretBytes) -> Result<UnlockedKey, UnlockError> {
     let segment = segment_of(header)?;
     for digest in header.digests.iter().filter(|digest| digest.segments.contains(&segment.id)) {
-        if is_right(digest, key)? {
+        if has_its_length(header, digest, key) && is_right(digest, key)? {
             return Ok(UnlockedKey { key: key.clone(), slot: None });
         }
     }
     Err(UnlockError::Wrong)
+}
+
+/// Whether a key has the length that it has to have. A digest does not tell: the HMAC in it fills
+/// keys up with zeros, so that a shorter one with zeros behind it gives the same.
+fn has_its_length(header: &LuksHeader, digest: &LuksDigest, key: &SecretBytes) -> bool {
+    let slots = header.slots.iter().filter(|slot| digest.slots.contains(&slot.id));
+    let mut lengths = slots.map(|slot| slot.key_bytes as usize).peekable();
+    match lengths.peek() {
+        Some(_) => lengths.any(|len| len == key.as_ref().len()),
+        // No slot says it: no key of these ends with half a block of zeros by chance.
+        None => !key.as_ref().ends_with(&[0; 8]),
+    }
 }
 
 /// What proves the key that a slot has for this segment; `None` for a slot with another key.

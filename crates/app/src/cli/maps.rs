@@ -71,6 +71,7 @@ impl CliCommand {
             Self::Examine(args) => (&args.members, &args.maps),
             Self::Create(args) => (&args.members, &args.maps),
             Self::Partition(args) => (&args.members, &args.maps),
+            Self::Compat(args) => (&args.members, &args.maps),
             Self::Erase(args) => (&args.members, &args.maps),
             Self::Undo(args) => (&args.members, &args.maps),
             Self::Cat(args) => (&args.members, &args.maps),

@@ -6,6 +6,7 @@
 mod alerts;
 mod audit;
 mod bench;
+mod compat;
 mod console;
 mod copy;
 mod detail;
@@ -44,6 +45,7 @@ use wattle_server::array::MadeUpShape;
 pub use alerts::{AckArgs, AlertFiles, AlertListArgs, AlertTestArgs, AlertsArgs, AlertsCommand, WatchArgs};
 pub use audit::AuditArgs;
 pub use bench::BenchArgs;
+pub use compat::CompatArgs;
 pub use console::ConsoleArgs;
 pub use copy::CopyArgs;
 pub use detail::{DetailArgs, DetailFormat, ExamineFormat};
@@ -128,6 +130,7 @@ pub enum CliCommand {
     Examine(ExamineArgs),
     Create(CreateArgs),
     Partition(PartitionArgs),
+    Compat(CompatArgs),
     Erase(EraseArgs),
     Undo(UndoArgs),
     Cat(CatArgs),

@@ -4,6 +4,7 @@ mod alerts;
 pub mod audit;
 mod bench;
 mod cat;
+mod compat;
 mod console;
 mod copy;
 mod create;
@@ -63,6 +64,7 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
         CliCommand::Detail(args) => detail::run(&args, screen),
         CliCommand::Create(args) => done(create::run(&access, &args, screen)),
         CliCommand::Partition(args) => done(partition::run(&access, &args, screen)),
+        CliCommand::Compat(args) => compat::run(&access, &args, screen),
         CliCommand::Erase(args) => done(erase::run(&access, &args, screen)),
         CliCommand::Undo(args) => done(undo::run(&access, &args, screen)),
         CliCommand::Cat(args) => done(cat::run(&access, &args, screen)),

@@ -83,6 +83,7 @@ fn files_come_out_of_what_qemu_encrypted() {
     for more in [
         "",
         ",cipher-mode=cbc,ivgen-alg=essiv,ivgen-hash-alg=sha256",
+        ",cipher-mode=xts,ivgen-alg=essiv,ivgen-hash-alg=sha256",
         ",cipher-alg=serpent-256",
         ",cipher-alg=twofish-256,cipher-mode=cbc,ivgen-alg=plain64",
     ] {
@@ -103,7 +104,11 @@ fn what_is_written_is_what_qemu_reads() {
     if !require("qemu-img") || !require("qemu-io") {
         return;
     }
-    for more in ["", ",cipher-mode=cbc,ivgen-alg=essiv,ivgen-hash-alg=sha256"] {
+    for more in [
+        "",
+        ",cipher-mode=cbc,ivgen-alg=essiv,ivgen-hash-alg=sha256",
+        ",cipher-mode=xts,ivgen-alg=essiv,ivgen-hash-alg=sha256",
+    ] {
         let room = Room::new();
         let (key, plain) = (passphrase(&room), room.device("plain", 8 << 20));
         let image = by_qemu(&room, &plain, more);
@@ -168,7 +173,7 @@ fn keys_are_given_in_every_way() {
     let said = child.wait_with_output().unwrap();
     assert!(String::from_utf8(said.stdout).unwrap().contains("opened with key slot 0"));
     let refused = |args: &[&str]| run(["cat", &image].iter().chain(args));
-    refused(&["--passphrase-file", &wrong]).failed(1, "WTL-0301", &["s a key"]);
+    refused(&["--passphrase-file", &wrong]).failed(1, "WTL-0301", &["which took"]);
     refused(&["--key-file", &passphrase(&room)]).failed(1, "WTL-0301", &["as it is"]);
     refused(&["--key-file", &room.name("no-such-file")]).failed(1, "WTL-0304", &["no-such-file"]);
     refused(&["--key-file", &name("empty", b"")]).failed(1, "WTL-0304", &["empty"]);
@@ -320,4 +325,96 @@ fn change_json(image: &str, from: &str, to: &str) {
         bytes[at + 448..at + 480].copy_from_slice(&sum);
     }
     fs::write(image, bytes).unwrap();
+}
+
+/// A header whose device is elsewhere is not served as its own data: a write would go over the
+/// keys. Nor is the header of one device used for another.
+#[test]
+fn a_header_opens_its_own_device_only() {
+    if !require("cryptsetup") {
+        return;
+    }
+    let room = Room::new();
+    let key = passphrase(&room);
+    let (data, header) = (room.device("data", 32 << 20), room.device("header", 16 << 20));
+    luks2(&data, &["--header", &header]);
+    let before = fs::read(&header).unwrap();
+    let with_key = ["--passphrase-file", &key];
+    run([&["cat"], &with_key[..], &[&header]].concat()).failed(3, "WTL-0302", &["detached", "--header"]);
+    let served = Serve::try_start(&room, &with_key, &[&header]);
+    assert_eq!(served.err().map(|said| said.status), Some(3), "served over itself");
+    let itself = format!("{header}={header}");
+    run([&["cat"], &with_key[..], &["--header", &itself, &header]].concat()).failed(3, "WTL-0302", &[]);
+    let named = format!("{data}={header}");
+    run([&["cat"], &with_key[..], &["--header", &named, &data]].concat()).ok();
+    assert!(fs::read(&header).unwrap() == before);
+    let (one, other) = (room.device("one", 32 << 20), room.device("other", 32 << 20));
+    luks2(&one, &[]);
+    luks2(&other, &[]);
+    let named = format!("{one}={other}");
+    run([&["cat"], &with_key[..], &["--header", &named, &one]].concat()).failed(3, "WTL-0302", &["own"]);
+}
+
+/// A digest does not tell a key from the same with zeros behind it.
+#[test]
+fn a_volume_key_has_its_length() {
+    if !require("cryptsetup") {
+        return;
+    }
+    let room = Room::new();
+    let (image, key) = (room.device("disk", 32 << 20), room.name("volume-key"));
+    luks2(&image, &["--key-size", "256"]);
+    let dump = ["luksDump", "-q", "--dump-volume-key", "--volume-key-file", &key, "--key-file", "-"];
+    cryptsetup(&dump, &image);
+    run(["cat", "--volume-key-file", &key, &image]).ok();
+    let longer = [fs::read(&key).unwrap(), vec![0; 32]].concat();
+    fs::write(&key, longer).unwrap();
+    run(["cat", "--volume-key-file", &key, &image]).failed(1, "WTL-0301", &[]);
+}
+
+/// A key on a stick: some bytes of a large device.
+#[test]
+fn a_key_may_be_a_part_of_something_large() {
+    if !require("cryptsetup") {
+        return;
+    }
+    let room = Room::new();
+    let (image, stick) = (room.device("disk", 32 << 20), room.device("stick", 20 << 20));
+    luks2(&image, &[]);
+    super::undo::put(&stick, 18 << 20, PASSPHRASE.as_bytes());
+    let (offset, size) = ((18 << 20).to_string(), PASSPHRASE.len().to_string());
+    let part = ["--key-file", &stick, "--key-file-offset", &offset, "--key-file-size", &size];
+    run([&["cat"], &part[..], &[&image]].concat()).ok();
+    let behind = ["--key-file", &stick, "--key-file-offset", "20M"];
+    run([&["cat"], &behind[..], &[&image]].concat()).failed(1, "WTL-0304", &["no bytes"]);
+}
+
+/// A half that is encrypted is opened before the array is started, also where the array is named;
+/// one whose key is wrong is not left behind without a word.
+#[test]
+fn an_array_is_not_started_without_its_encrypted_half() {
+    if !require("cryptsetup") || !require("nbdcopy") {
+        return;
+    }
+    let room = Room::new();
+    let key = passphrase(&room);
+    let halves = room.array("1", 2);
+    let image = room.device("disk", 48 << 20);
+    luks2(&image, &[]);
+    let with_key = ["--passphrase-file", &key];
+    served(&room, &with_key, &[&image], |uri| _ = tool("nbdcopy", [&halves[1], uri]));
+    let members = [halves[0].as_str(), &image];
+    for args in [&["--volume", "data", "--passphrase-file", &key][..], &with_key] {
+        let server = Serve::start(&room, args, &members);
+        assert_eq!(server.array()["slots"], "[UU]", "{args:?}");
+        server.stop();
+    }
+    let wrong = room.name("wrong");
+    fs::write(&wrong, "battery staple").unwrap();
+    for args in [&["--volume", "data", "--passphrase-file", &wrong][..], &["--passphrase-file", &wrong]] {
+        let said = Serve::try_start(&room, args, &members).err().expect("it lacks a member");
+        said.failed(1, "WTL-0301", &["leave", "--read-only"]);
+    }
+    let server = Serve::start(&room, &["--read-only", "--passphrase-file", &wrong], &members);
+    server.stop();
 }

@@ -118,6 +118,30 @@ fn where_linux_ran_past_its_position_the_new_place_is_read() {
     ["r5-past", "r6-past", "r5-past-back"].into_iter().for_each(check);
 }
 
+/// One drive is dead, and of another one sectors were not read where both places agree: what that
+/// leaves open is an error, and not the old place.
+#[test]
+fn what_cannot_be_read_proves_nothing() {
+    let Some(case) = Reshaped::unpack("r5-past") else { return };
+    let expected = case.expected();
+    let members = case.without(&[case.members.len() - 1]);
+    let size = fs::metadata(&members[0]).unwrap().len();
+    for sectors in [3752..3800, 3000..3008, 2048..6000, 2048..size / 512] {
+        let (start, end) = (sectors.start * 512, sectors.end * 512);
+        let map = format!(
+            "0x0 + 1\n0x0 {start:#x} +\n{start:#x} {:#x} -\n{end:#x} {:#x} +\n",
+            end - start,
+            size - end
+        );
+        let map = map.lines().filter(|line| !line.contains(" 0x0 +")).map(|line| format!("{line}\n"));
+        fs::write(format!("{}.map", members[0]), map.collect::<String>()).unwrap();
+        let said = cat(&[], &members);
+        let right = said.stdout.len().min(expected.len());
+        assert!(said.stdout[..right] == expected[..right], "{sectors:?}: wrong bytes");
+        assert!(said.status != 0 || right == expected.len(), "{sectors:?}: cut off without a word");
+    }
+}
+
 /// The check is about something: by the recorded position alone such an array reads back wrong.
 #[test]
 fn an_operator_may_insist_on_the_recorded_position() {
@@ -153,13 +177,13 @@ fn a_backup_file_gives_what_was_written_over() {
     let Some(case) = Reshaped::unpack("r5-inplace") else { return };
     let (expected, came_to) = (case.expected(), case.number("position"));
     // Linux came to `came_to` and had recorded less; mdadm had kept some more.
-    let (recorded, kept_to) = (came_to / 2, came_to + came_to / 2);
+    let (recorded, between, kept_to) = (came_to / 2, came_to / 4 * 3, came_to + came_to / 2);
     for member in &case.members {
         set_position(member, recorded);
     }
     let backup = case.room.name("backup");
     let uuid = array_uuid(&case.members[0]);
-    let parts = [(recorded, came_to), (came_to, kept_to)];
+    let parts = [(recorded, between), (between, kept_to)];
     fs::write(&backup, backup_file(&uuid, parts, &expected)).unwrap();
     let with_it = ["--backup-file", &backup];
     case.room.untouched(|| {
@@ -169,11 +193,28 @@ fn a_backup_file_gives_what_was_written_over() {
             assert!(cat(&with_it, &case.without(&[out])).ok().stdout == expected, "without {out}");
         }
     });
+    // Where Linux stopped just between the parts, the second one proves nothing.
+    let between = [(recorded, came_to), (came_to, kept_to)];
+    fs::write(&backup, backup_file(&uuid, between, &expected)).unwrap();
+    assert_ne!(cat(&with_it, &case.members).status, 0, "it may have been saved too late");
+    let insists = [&with_it[..], &["--force=reshape-position"]].concat();
+    assert!(cat(&insists, &case.members).ok().stdout == expected, "insisted on");
     // As mdadm 4.2 writes it: after the kernel, from the old places.
     let old_view = cat(&["--force=reshape-position"], &case.members).ok().stdout;
     assert!(old_view != expected, "the stretch was written over");
     fs::write(&backup, backup_file(&uuid, parts, &old_view)).unwrap();
     assert_ne!(cat(&with_it, &case.members).status, 0, "a file that came too late proves nothing");
+    // The first part in time, the second too late: one does not vouch for the other.
+    let quarter = came_to / 4;
+    for member in &case.members {
+        set_position(member, quarter);
+    }
+    let old_view = cat(&["--force=reshape-position"], &case.members).ok().stdout;
+    let (from, to) = (2 * quarter as usize * 512, 3 * quarter as usize * 512);
+    let mixed = [&expected[..from], &old_view[from..to], &expected[to..]].concat();
+    let parts = [(quarter, 2 * quarter), (2 * quarter, 3 * quarter)];
+    fs::write(&backup, backup_file(&uuid, parts, &mixed)).unwrap();
+    assert_ne!(cat(&with_it, &case.members).status, 0, "a second part that came too late");
     // Of another array.
     fs::write(&backup, backup_file(&[9; 16], parts, &expected)).unwrap();
     assert_ne!(cat(&with_it, &case.members).status, 0, "another array's file");

@@ -9,6 +9,7 @@
 mod audits;
 mod cases;
 mod client;
+mod compat;
 mod crypt;
 mod cuts;
 mod groups;
@@ -277,6 +278,13 @@ fn volumes_of_every_kind_are_read() {
 fn linux_decrypts_what_wattle_encrypted_and_the_other_way_round() {
     let Some(guest) = Guest::ready("6.12") else { return };
     crypt::judge(&guest);
+}
+
+/// What Linux 6.19 writes into superblocks, taken back.
+#[test]
+fn linux_takes_superblocks_again_that_were_made_ready_for_it() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    compat::judge(&guest);
 }
 
 /// Volume groups that wattle lays out.

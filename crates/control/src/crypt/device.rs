@@ -10,6 +10,8 @@ use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Reply, Serve, Un
 
 /// Sectors are numbered in units of this, bytes.
 const SECTOR_BYTES: u64 = 512;
+/// What goes through the cipher in one go, bytes, and all else on the core waits for: whole sectors.
+const PIECE_BYTES: usize = 64 << 10;
 /// Longest run of zeros that is encrypted at once, bytes.
 const ZEROS_BYTES: u64 = 1 << 20;
 
@@ -55,6 +57,24 @@ impl Decrypted {
         self.first.wrapping_add(offset / SECTOR_BYTES)
     }
 
+    /// Sends sectors through the cipher, piece by piece: others of the core go on in between.
+    async fn through(
+        &self,
+        core: &Core,
+        offset: u64,
+        bytes: &mut [u8],
+        work: impl Fn(&SectorCipher, u64, &mut [u8]),
+    ) {
+        let mut at = offset;
+        for piece in bytes.chunks_mut(PIECE_BYTES) {
+            if at > offset {
+                core.yield_now().await;
+            }
+            work(&self.cipher, self.number(at), piece);
+            at += piece.len() as u64;
+        }
+    }
+
     async fn read_whole(&self, core: &Core, offset: u64, buf: BufMut) -> (Result<(), IoError>, BufMut) {
         let below = match self.below.open(core) {
             Ok(below) => below,
@@ -62,7 +82,7 @@ impl Decrypted {
         };
         let (result, mut buf) = below.read(self.offset_bytes + offset, buf).await;
         if result.is_ok() {
-            self.cipher.decrypt(self.number(offset), &mut buf);
+            self.through(core, offset, &mut buf, SectorCipher::decrypt).await;
         }
         (result.map_err(IoError::from), buf)
     }
@@ -89,7 +109,7 @@ impl Decrypted {
         durability: Durability,
     ) -> Result<(), IoError> {
         let mut encrypted = BufMut::copy_of(buf);
-        self.cipher.encrypt(self.number(offset), &mut encrypted);
+        self.through(core, offset, &mut encrypted, SectorCipher::encrypt).await;
         let below = self.below.open(core)?;
         Ok(below.write(self.offset_bytes + offset, encrypted.freeze(), durability).await?)
     }

@@ -10,12 +10,14 @@ mod device;
 
 use std::time::Duration;
 
-use wattle_crypt::{SectorCipher, UnlockError, UnlockLimits, UnlockedKey, check_key, segment_of, unlock};
+use wattle_crypt::{
+    KdfError, SectorCipher, UnlockError, UnlockLimits, UnlockedKey, check_key, segment_of, unlock,
+};
 use wattle_format::luks::{self, LuksError, LuksHeader, LuksSegment};
 
 pub(crate) use device::Decrypted;
 
-use crate::members::{GivenKey, KeyKind, Keyring, Member};
+use crate::members::{GivenKey, KeyKind, Keyring, Member, same_place};
 use crate::problem::{Code, Problem};
 
 /// How often a passphrase is asked for.
@@ -57,7 +59,7 @@ pub(crate) enum LockedOut {
     /// Whatever the keys are.
     Problem(Problem),
     /// None of the keys does it.
-    Keys { header: Box<LuksHeader>, error: UnlockError, tried: u32 },
+    Keys { header: Box<LuksHeader>, error: UnlockError, tried: u32, asked: bool },
 }
 
 impl From<Problem> for LockedOut {
@@ -71,26 +73,41 @@ impl LockedOut {
     pub fn problem(self, name: &str, took: Duration) -> Problem {
         match self {
             Self::Problem(problem) => problem,
-            Self::Keys { header, error, tried } => {
-                does_not_open(name, &header, &error, took.as_secs_f64() / f64::from(tried))
+            Self::Keys { header, error, tried, asked } => {
+                // Of what was typed the time includes the typing.
+                let each = (!asked).then(|| took.as_secs_f64() / f64::from(tried));
+                does_not_open(name, &header, &error, each)
             }
         }
     }
 }
 
 impl Encryption {
-    /// Reads the header of a member, from the member itself or from what it is on elsewhere.
-    pub(crate) fn read(name: &str, on: &Member, detached: Option<String>) -> Result<Self, Problem> {
+    /// Reads the header of a member, from the member itself or from what it is on elsewhere. One
+    /// from elsewhere is not that of a member which has another device's itself.
+    pub(crate) fn read(member: &Member, elsewhere: Option<&Member>) -> Result<Self, Problem> {
+        let (name, on) = (&member.name, elsewhere.unwrap_or(member));
         let header = luks::read(&mut |at, len| on.read(at, len).ok());
-        match header {
-            Ok(header) => Ok(Self { header, detached, state: LockState::Locked }),
-            Err(error) => Err(unusable_header(name, on, &error)),
+        let header = header.map_err(|error| unusable_header(name, on, &error))?;
+        if elsewhere.is_some()
+            && let Ok(own) = luks::read(&mut |at, len| member.read(at, len).ok())
+            && own.uuid != header.uuid
+            && own.segments.iter().all(|segment| segment.offset_bytes >= own.end_bytes())
+        {
+            return Err(another_header(name, &own.uuid, &on.name, &header.uuid));
         }
+        Ok(Self { header, detached: elsewhere.map(|on| on.name.clone()), state: LockState::Locked })
     }
 
     /// What is encrypted on the member, if that can be opened at all.
     pub(crate) fn segment(&self, name: &str) -> Result<&LuksSegment, Problem> {
-        segment_of(&self.header).map_err(|error| unsupported(name, &self.header, &error))
+        let segment = segment_of(&self.header).map_err(|error| unsupported(name, &self.header, &error))?;
+        // Taken for its own data, a header would be written over by the first write.
+        let is_own = self.detached.as_deref().is_none_or(|on| on == name || same_place(on, name));
+        if is_own && segment.offset_bytes < self.header.end_bytes() {
+            return Err(only_a_header(name));
+        }
+        Ok(segment)
     }
 
     /// Tries every key that there is, and then asks. `Ok(None)` if there is none and no terminal to
@@ -133,8 +150,10 @@ impl Encryption {
         if let Some(found) = given.iter().find_map(&mut attempt) {
             return opened(&found);
         }
+        let mut asked = false;
         for number in 1..=ATTEMPTS {
             let Some(key) = keys.ask(name, header, number) else { break };
+            asked = true;
             if let Some(found) = attempt(&key) {
                 return opened(&found);
             }
@@ -143,7 +162,7 @@ impl Encryption {
             None => Ok(None),
             Some(error) => {
                 let (header, tried) = (header.clone(), tried.max(1));
-                Err(LockedOut::Keys { header: Box::new(header), error, tried })
+                Err(LockedOut::Keys { header: Box::new(header), error, tried, asked })
             }
         }
     }
@@ -227,6 +246,26 @@ fn unusable_header(name: &str, on: &Member, error: &LuksError) -> Problem {
     .of_member(name)
 }
 
+fn another_header(name: &str, own: &str, on: &str, other: &str) -> Problem {
+    Problem::new(
+        Code::EncryptionUnsupported,
+        format!("{name} is the LUKS device {own}, and {on} has the header of {other}"),
+        "with the key of another device all that came out would be wrong",
+        "name the header of this device, or none: it has its own",
+    )
+    .of_member(name)
+}
+
+fn only_a_header(name: &str) -> Problem {
+    Problem::new(
+        Code::EncryptionUnsupported,
+        format!("{name} is a detached LUKS header: what it opens is on another device"),
+        "it says that what is encrypted begins where it lies itself",
+        format!("give the device, with its header named: --header DEVICE={name}"),
+    )
+    .of_member(name)
+}
+
 fn unsupported(name: &str, header: &LuksHeader, error: &UnlockError) -> Problem {
     Problem::new(
         Code::EncryptionUnsupported,
@@ -237,17 +276,24 @@ fn unsupported(name: &str, header: &LuksHeader, error: &UnlockError) -> Problem 
     .of_member(name)
 }
 
-/// `each` is how long a key took, in seconds.
-fn does_not_open(name: &str, header: &LuksHeader, error: &UnlockError, each: f64) -> Problem {
+/// `each` is how long a key took, in seconds, where that is known.
+fn does_not_open(name: &str, header: &LuksHeader, error: &UnlockError, each: Option<f64>) -> Problem {
     let (code, why, next) = match error {
         UnlockError::Wrong => (
             Code::WrongKey,
-            format!(
-                "it was tried on {} key slots, which took {each:.1} s a key; slots are made to be slow",
-                header.slots.len()
-            ),
+            match (header.slots.len(), each) {
+                (1, Some(each)) => format!("the one key slot was tried, which took {each:.1} s"),
+                (slots, Some(each)) => format!("{slots} key slots were tried, which took {each:.1} s a key"),
+                (1, None) => "the one key slot was tried".to_owned(),
+                (slots, None) => format!("{slots} key slots were tried"),
+            },
             "mind the keyboard's layout; a key file is taken as it is, a passphrase file without its line's end"
                 .to_owned(),
+        ),
+        UnlockError::Memory { error: KdfError::Memory { allowed_bytes: 0, .. }, .. } => (
+            Code::UnlockMemory,
+            "the key slot was made to take that much memory, and this process gets no more".to_owned(),
+            "open it on a machine, or with limits (`ulimit -v`), that allow it".to_owned(),
         ),
         UnlockError::Memory { needed_bytes, .. } => (
             Code::UnlockMemory,

@@ -518,4 +518,13 @@ codes! {
         "Keys to an encrypted device are in its header and nowhere else. Of LUKS2 there are two copies of the header, and both were tried; \
          of the areas with the keys there is one. A backup of the header (`cryptsetup luksHeaderBackup`) opens the device: \
          --header MEMBER=FILE. Without one, and with every slot damaged, what is encrypted cannot be read by any program.";
+    LinuxTooOld = 360, Refused, "that Linux does not open an array",
+        "Superblocks say what a kernel has to know, and a kernel that does not know it refuses the array. The message names what it is. \
+         What can be taken back without loss `wattle compat` takes back; all else is taken out by a Linux, or a wattle, that opens the array. \
+         Nothing was written.";
+    BlockSizeNeeded = 361, Refused, "the array's blocks are not those of its members",
+        "Linux 6.19 and later write an array's logical block size into its superblocks. Taken back, the array has the block of its members \
+         again. Where that is another one, partition tables and file systems that count in the stated block would not be understood any more: \
+         a GPT in blocks of 4096 bytes is none in blocks of 512. Of images of drives with blocks of 4096 bytes nothing tells that; for them \
+         --force=block-size goes on.";
 }

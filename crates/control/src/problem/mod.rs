@@ -167,6 +167,8 @@ pub enum Check {
     Space,
     /// Take the recorded position of a reshape for the place where the kernel was.
     ReshapePosition,
+    /// Take back a logical block size that members do not have themselves.
+    BlockSize,
 }
 
 impl Check {
@@ -184,12 +186,14 @@ impl Check {
         Self::InUse,
         Self::Space,
         Self::ReshapePosition,
+        Self::BlockSize,
     ];
 
     /// As on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::BlockSize => "block-size",
             Self::ReshapePosition => "reshape-position",
             Self::DirtyDegraded => "dirty-degraded",
             Self::Signature => "signature",

@@ -140,7 +140,37 @@ impl Stack {
 
     /// Why there is no way into the first encrypted member that is not open.
     fn locked(&self) -> Option<Problem> {
-        self.scan.members.iter().find_map(Self::locked_problem)
+        self.not_opened().next()
+    }
+
+    /// Why there is no way into each encrypted member that is not open.
+    pub fn not_opened(&self) -> impl Iterator<Item = Problem> + '_ {
+        self.scan.members.iter().filter_map(Self::locked_problem)
+    }
+
+    /// A member for which a key was given that does not open it, while an array that `volumes` lie
+    /// on lacks a member.
+    ///
+    /// # Errors
+    /// That it may be what the array lacks.
+    pub fn check_not_opened(&self, volumes: &[MemberId]) -> Result<(), Problem> {
+        let lacking = self.below(volumes).arrays.into_iter();
+        let lacking = lacking.map(|array| &self.scan.arrays[array].assembly);
+        let Some(array) = lacking.into_iter().find(|assembly| !assembly.missing().is_empty()) else {
+            return Ok(());
+        };
+        let refused = self.scan.members.iter().find_map(|seen| match &seen.encryption.as_ref()?.state {
+            LockState::Refused(problem) => Some((&seen.member.name, problem)),
+            _ => None,
+        });
+        let Some((name, problem)) = refused else { return Ok(()) };
+        Err(Problem::new(
+            problem.code,
+            format!("{} lacks a member, and {}", array.name(), problem.what),
+            "it may be what the array lacks, and what is written without it leaves it behind",
+            format!("give the key of {name}, or leave {name} out of the members; --read-only needs neither"),
+        )
+        .of_member(name))
     }
 
     fn locked_problem(seen: &MemberScan) -> Option<Problem> {

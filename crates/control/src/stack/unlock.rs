@@ -103,14 +103,13 @@ fn look(seen: &MemberScan, keys: &Keyring) -> Option<Result<Encryption, Problem>
     if seen.facts.is_some() || seen.physical.is_some() {
         return None;
     }
-    let name = &seen.member.name;
-    if let Some(on) = keys.header_of(name) {
-        return Some(Encryption::read(name, &on, Some(on.name.clone())));
+    if let Some(on) = keys.header_of(&seen.member.name) {
+        return Some(Encryption::read(&seen.member, Some(&on)));
     }
     let is_luks =
         |kind: Option<SignatureKind>| matches!(kind, Some(SignatureKind::Luks1 | SignatureKind::Luks2));
     if seen.signatures.iter().any(|signature| is_luks(signature.kind)) {
-        return Some(Encryption::read(name, &seen.member, None));
+        return Some(Encryption::read(&seen.member, None));
     }
     // A drive whose start was wiped by mistake has this one left.
     let is_blank = seen.signatures.is_empty()
@@ -120,7 +119,7 @@ fn look(seen: &MemberScan, keys: &Keyring) -> Option<Result<Encryption, Problem>
     if !is_blank {
         return None;
     }
-    Encryption::read(name, &seen.member, None).ok().map(Ok)
+    Encryption::read(&seen.member, None).ok().map(Ok)
 }
 
 /// What is encrypted begins or ends behind the member's end.

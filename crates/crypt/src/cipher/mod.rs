@@ -108,7 +108,8 @@ impl SectorCipher {
         let mode = match mode {
             "xts" => {
                 let (data, tweak) = key.split_at(key.len() / 2);
-                let iv = IvKind::named(iv, cipher, data).ok_or_else(unknown)?;
+                // ESSIV hashes the whole key, the tweak's half included.
+                let iv = IvKind::named(iv, cipher, key).ok_or_else(unknown)?;
                 if data.len() != tweak.len() {
                     return Err(no_key());
                 }

@@ -228,5 +228,7 @@ impl KeyDigest {
 }
 
 fn number(name: &str) -> Result<u32, LuksError> {
-    name.parse().map_err(|_| damaged(format!("`{}` where a number belongs", name.escape_debug())))
+    // There is one way to write a number, so that there are no more objects than numbers.
+    let number = name.parse().ok().filter(|number: &u32| number.to_string() == name);
+    number.ok_or_else(|| damaged(format!("`{}` where a number belongs", name.escape_debug())))
 }

@@ -5,8 +5,8 @@
 //! Specification 1.1.2 (2022), of the cryptsetup project. Layout to the byte: docs/formats.md,
 //! "LUKS".
 //!
-//! Invariant: what is returned can be carried out in bounded memory: areas lie inside the header,
-//! sizes and counts are within [`limits`].
+//! Invariant: what is returned can be carried out in bounded memory: areas are as large as their
+//! keys, sizes and counts are within [`limits`].
 
 mod json;
 mod v1;
@@ -54,6 +54,8 @@ pub struct LuksHeader {
     pub label: Option<String>,
     /// Which header this is.
     pub source: HeaderSource,
+    /// Its length, bytes; of LUKS2 that of both headers.
+    pub header_bytes: u64,
     /// By number.
     pub slots: Vec<LuksSlot>,
     /// How a key is known to be right.
@@ -242,6 +244,13 @@ fn text(bytes: &[u8]) -> Result<String, LuksError> {
 }
 
 impl LuksHeader {
+    /// Where the header and its key areas end, bytes from the header's start. What is encrypted
+    /// begins behind that, or is on another device.
+    #[must_use]
+    pub fn end_bytes(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.area.end).fold(self.header_bytes, u64::max)
+    }
+
     /// Checks what both versions have in common.
     fn checked(self) -> Result<Self, LuksError> {
         for slot in &self.slots {
@@ -271,6 +280,9 @@ impl LuksHeader {
                 }
                 _ => {}
             }
+        }
+        if self.digests.len() > limits::SLOTS as usize {
+            return Err(damaged("the number of its digests"));
         }
         for digest in &self.digests {
             if !(1..=limits::ITERATIONS).contains(&digest.iterations) {

@@ -49,6 +49,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<LuksHeader, LuksError> {
         uuid: text(&bytes[168..208])?,
         label: None,
         source: HeaderSource::First,
+        header_bytes: BYTES as u64,
         digests: vec![LuksDigest {
             slots: slots.iter().map(|slot| slot.id).collect(),
             segments: vec![0],

@@ -70,6 +70,7 @@ fn read_at(
         uuid: text(&whole[168..208])?,
         label: printable(&text(&whole[24..72])?),
         source,
+        header_bytes: 2 * len,
         slots: parts.slots,
         digests: parts.digests,
         segments: parts.segments,

@@ -100,7 +100,7 @@ pub struct StackConfig {
     pub tls_any_client: bool,
     /// Listen beyond this machine also without TLS and authentication.
     pub insecure: bool,
-    /// Files with passphrases of encrypted devices, a line each.
+    /// Files with passphrases of encrypted devices, each with a passphrase as its first line.
     pub passphrase_files: Vec<Placed<String>>,
     /// Key files of encrypted devices.
     pub key_files: Vec<Placed<String>>,

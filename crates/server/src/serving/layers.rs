@@ -70,26 +70,35 @@ pub struct ServedVolume {
     identity: MemberIdentity,
 }
 
-/// Looks at everything and chooses: the volumes named, or those that nothing else lies on.
+/// Looks at everything and chooses: the volumes named, or those that nothing else lies on. Says
+/// which encrypted members stay closed.
 ///
 /// # Errors
-/// There is none, none of that name, or it cannot be used.
+/// There is none, none of that name, or it cannot be used; or it is to be written, and lacks what a
+/// member may hold that the keys given do not open.
 pub async fn choose(
     core: &Core,
     (scan, keys): (Scan, Keyring),
     policy: Policy,
-    names: &[String],
+    (names, writes): (&[String], bool),
     log: &ServerLog,
 ) -> Result<ServedChoice, Problem> {
     let options = StackOptions { policy, purpose: Purpose::Look, wanted: None, keys };
     let stack = Stack::open(core, scan, options, &mut Plain).await?;
-    let chosen = choose_of(&stack, names, log);
+    let chosen = choose_of(&stack, (names, writes), log);
     // Nothing was written.
     let _ = stack.close(core).await;
     chosen
 }
 
-fn choose_of(stack: &Stack, names: &[String], log: &ServerLog) -> Result<ServedChoice, Problem> {
+fn choose_of(
+    stack: &Stack,
+    (names, writes): (&[String], bool),
+    log: &ServerLog,
+) -> Result<ServedChoice, Problem> {
+    for problem in stack.not_opened() {
+        log.note(&format!("{}: {}", problem.code, problem.what));
+    }
     let found: Vec<NamedVolume> = match names {
         [] => {
             let top = stack.volumes().into_iter().filter(|volume| volume.is_top);
@@ -109,6 +118,11 @@ fn choose_of(stack: &Stack, names: &[String], log: &ServerLog) -> Result<ServedC
     if found.is_empty() {
         // Explains why there is none.
         return stack.find(None).map(|_| ServedChoice::Arrays(Vec::new()));
+    }
+    if writes {
+        let members: Vec<_> =
+            found.iter().filter_map(|volume| volume.member.as_ref().ok()).copied().collect();
+        stack.check_not_opened(&members)?;
     }
     // A whole array that cannot be used is refused where it is claimed.
     let is_array = |volume: &NamedVolume| volume.array.is_some_and(|array| on_drives(stack, array));

@@ -8,7 +8,7 @@ use std::ops::Range;
 use serde::Serialize;
 use wattle_control::MemberId;
 use wattle_control::assemble::ReshapeAssembly;
-use wattle_control::compat::{Compatibility, compatibility};
+use wattle_control::compat::{Compatibility, compatibility_of};
 use wattle_control::crypt::{Encryption, LockState};
 use wattle_control::lvm::GroupScan;
 use wattle_control::members::{Member, MemberAccess};
@@ -257,7 +257,7 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         Access::ReadOnly(_) => "read_only",
         Access::Refused(_) => "refused",
     };
-    let Compatibility { notes, .. } = compat(scan, found);
+    let Compatibility { notes, .. } = compatibility_of(scan, found);
     ArrayReport {
         name: assembly.name().to_owned(),
         full_name: array.set_name.clone(),
@@ -284,8 +284,8 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         problems: problems.iter().map(ErrorReport::from).collect(),
         overridden: assembly.overridden.iter().map(ToString::to_string).collect(),
         opened_by: OpenedBy {
-            linux: compat(scan, found).kernels(),
-            mdadm: compat(scan, found).mdadm(),
+            linux: compatibility_of(scan, found).kernels(),
+            mdadm: compatibility_of(scan, found).mdadm(),
             notes,
         },
         members: (0..found.members.len()).map(|ix| array_member(scan, found, ix)).collect(),
@@ -313,14 +313,6 @@ fn health(assembly: &Assembly) -> Health {
         (_, 0) => Health::Good,
         _ => Health::Degraded,
     }
-}
-
-fn compat(scan: &Scan, found: &ArrayScan) -> Compatibility {
-    let freshest = &scan.members[found.members[found.assembly.freshest]];
-    let bitmap =
-        freshest.facts.as_ref().map_or(wattle_control::facts::BitmapFacts::None, |facts| facts.bitmap);
-    let logical_block_bytes = freshest.superblock().and_then(|superblock| superblock.logical_block_size());
-    compatibility(&found.assembly.array, bitmap, logical_block_bytes.unwrap_or(0))
 }
 
 fn array_member(scan: &Scan, found: &ArrayScan, ix: usize) -> ArrayMemberReport {

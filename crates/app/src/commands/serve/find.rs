@@ -63,8 +63,10 @@ pub fn find(
     let scan = look()?;
     let named: Result<Vec<_>, _> = args.volumes.iter().map(|name| scan.find(Some(name))).collect();
     match named {
-        // What is on it was not looked at.
-        Ok(arrays) if !arrays.is_empty() => {
+        // What is on it was not looked at. What an array lacks may be in what was not opened yet.
+        Ok(arrays)
+            if !arrays.is_empty() && arrays.iter().all(|array| array.assembly.missing().is_empty()) =>
+        {
             let arrays: Vec<_> = arrays.into_iter().map(|array| (array, false)).collect();
             claim(&scan, &arrays, args.read_only)
         }
@@ -75,7 +77,9 @@ pub fn find(
             let engine = Engine { cores: Some(1), ..args.engine.clone() };
             let looked = look()?;
             match members::run(&engine, 1, async |core| {
-                layers::choose(&core, (looked, access.keys()), policy, &args.volumes, &output::log()).await
+                let writes = !args.read_only;
+                let looked = (looked, access.keys());
+                layers::choose(&core, looked, policy, (&args.volumes, writes), &output::log()).await
             })? {
                 ServedChoice::Arrays(chosen) => {
                     let array = |chosen: ChosenArray| {

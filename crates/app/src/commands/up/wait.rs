@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use wattle_control::members::MemberAccess;
-use wattle_control::{ArrayScan, Code, Problem, Scan};
+use wattle_control::{ArrayScan, Code, MemberScan, Problem, Scan};
+use wattle_format::probe::SignatureKind;
 use wattle_operate::config::{MissingPolicy, Placed, StackConfig, pattern};
 
 use super::late::{KnownMember, known_members};
@@ -123,10 +124,16 @@ pub fn expanded(members: &[Placed<String>], spares: &[Placed<String>]) -> Vec<St
 /// count on. One that was recorded as degraded is as whole as it was.
 fn judge(stack: &StackConfig, scan: &Scan, closed: &BTreeSet<String>) -> Result<Judged, Problem> {
     let mut judged = Judged { members: Vec::new(), missing: Vec::new(), is_array_absent: false };
+    // With keys, what lacks here may be in what is encrypted: that is opened later, and not waited
+    // for.
+    let has_keys = !stack.passphrase_files.is_empty() || !stack.key_files.is_empty();
+    let encrypted = scan.members.iter().filter(|seen| has_keys && is_encrypted(seen));
+    let encrypted: Vec<String> = encrypted.map(|seen| seen.member.name.clone()).collect();
     let mut arrays: Vec<&ArrayScan> = Vec::new();
     for Placed { value: name, .. } in &stack.arrays {
         match scan.find(Some(name)) {
             Ok(array) => arrays.push(array),
+            Err(problem) if problem.code == Code::NoSuchVolume && !encrypted.is_empty() => {}
             Err(problem) if problem.code == Code::NoSuchVolume => {
                 judged.missing.push(format!("the array {name}"));
                 judged.is_array_absent = true;
@@ -146,16 +153,22 @@ fn judge(stack: &StackConfig, scan: &Scan, closed: &BTreeSet<String>) -> Result<
     } else {
         let of_arrays = arrays.iter().flat_map(|array| array.members.iter().chain(&array.unused));
         judged.members.extend(of_arrays.map(name_of));
+        judged.members.extend(encrypted.iter().cloned());
     }
     for array in arrays {
         let assembly = &array.assembly;
         let counted_on = assembly.missing().into_iter().filter(|slot| assembly.array.fills(*slot)).count();
-        if counted_on > 0 {
+        if counted_on > 0 && encrypted.is_empty() {
             let of = assembly.slots.len();
             judged.missing.push(format!("{counted_on} of {of} members of {}", assembly.name()));
         }
     }
     Ok(judged)
+}
+
+fn is_encrypted(seen: &MemberScan) -> bool {
+    let is_luks = |kind| matches!(kind, Some(SignatureKind::Luks1 | SignatureKind::Luks2));
+    seen.signatures.iter().any(|signature| is_luks(signature.kind))
 }
 
 #[allow(clippy::disallowed_methods, reason = "there is no core yet to await on")]

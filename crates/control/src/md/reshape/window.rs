@@ -36,6 +36,8 @@ const READ_BLOCKS: u64 = 256;
 /// Sectors of each data member beyond the position in which Linux's place is looked for: what it
 /// moves in the ten seconds between two records, and some more.
 const SEARCH_SECTORS: u64 = 4 << 21;
+/// Blocks that cannot be read before the search is given up: each may take a drive seconds.
+const UNREAD_BLOCKS_MAX: u64 = 4096;
 /// Blocks of different content that agree at both places, before they count as moved.
 const PROOF_BLOCKS: usize = 8;
 
@@ -77,26 +79,54 @@ pub(super) struct Sides<'a> {
 /// How a block is at the two places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compared {
-    /// Different, or not to be read.
+    /// Different.
     Apart,
+    /// Not to be read at one of them.
+    Unread,
     /// The same, of one byte only: free space is like free space.
     Blank,
     /// The same, of content with this fingerprint.
     Same(u64),
 }
 
-/// A run of blocks that are the same at both places.
+/// Where what was moved last is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    /// Proved to be at both places.
+    Both,
+    /// Some of it is at one place, and nothing that is not blank at both.
+    One,
+    /// That cannot be told.
+    Open,
+}
+
+/// What a part of a backup file proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PartProof {
+    /// Nothing: it may have been saved after the fact.
+    None,
+    /// It was saved in time, and all of it was moved.
+    Moved,
+    /// It was saved in time, and Linux came no further than into it.
+    EndsWithin,
+}
+
+/// A run of blocks that are the same at both places, as far as both can be read.
 struct Run {
     blocks: Range<u64>,
     /// Fingerprints of what is not blank.
     proof: BTreeSet<u64>,
+    /// Blocks that cannot be read at one of the places.
+    unread: Vec<Range<u64>>,
+    unread_blocks: u64,
 }
 
 /// How far Linux ran past what the old place still holds, in steps.
 enum Past {
-    /// Only the new place holds what is below.
-    Proved(u64),
-    /// Perhaps so: what agrees behind it is blank.
+    /// Only the new place holds what is below `steps`. Of blocks behind it that cannot be read at
+    /// both places it is not known which one counts.
+    Proved { steps: u64, unread: Vec<Range<u64>> },
+    /// Perhaps so: what agrees behind it is blank, or cannot be read.
     Possible(u64),
 }
 
@@ -107,7 +137,17 @@ impl Sides<'_> {
         let mut beyond = match (&reshape.doubtful, reshape.moved_sectors) {
             (Some(doubtful), _) => self.doubtful(self.steps_of(doubtful)).await,
             (None, Some(moved)) => match self.ran_past(moved).await {
-                Past::Proved(steps) => vec![(0..steps, Source::New)],
+                Past::Proved { steps, unread } => {
+                    let mut known = vec![(0..steps, Source::New)];
+                    let mut from = steps;
+                    for blocks in unread {
+                        let unread = blocks.start * BLOCK_SECTORS..blocks.end * BLOCK_SECTORS;
+                        known.push((from..unread.start, Source::Old));
+                        from = unread.end;
+                        known.push((unread, Source::Unknown));
+                    }
+                    known
+                }
                 Past::Possible(steps) => vec![(0..steps, Source::Unknown)],
             },
             (None, None) => Vec::new(),
@@ -158,8 +198,9 @@ impl Sides<'_> {
             return Past::Possible(self.beyond_sectors());
         }
         // What agrees before the position was not written over, and so nothing behind it was.
-        if self.agrees_behind(moved).await {
-            return Past::Proved(0);
+        let behind = self.behind(moved).await;
+        if behind == Behind::Both {
+            return Past::Proved { steps: 0, unread: Vec::new() };
         }
         let unit = self.reshape.unit_sectors();
         let data_disks = self.reshape.new.geometry.data_disks() as u64;
@@ -167,7 +208,7 @@ impl Sides<'_> {
         // Any stretch that is long enough has a sample in it.
         let stride = (moved / 2 / BLOCK_SECTORS).max(1);
         let enough = moved.saturating_sub(2 * unit).max(BLOCK_SECTORS) / BLOCK_SECTORS;
-        let (mut at, mut possible) = (0, 0);
+        let (mut at, mut possible, mut unread) = (0, 0, 0);
         while at < end {
             let sample = self.compare(at..(at + SAMPLE_BLOCKS.min(stride)).min(end)).await;
             let Some(hit) = sample.iter().position(|block| *block != Compared::Apart) else {
@@ -175,61 +216,78 @@ impl Sides<'_> {
                 continue;
             };
             let run = self.run_around(at + hit as u64, end).await;
+            unread += run.unread_blocks;
+            if unread > UNREAD_BLOCKS_MAX {
+                return Past::Possible(self.beyond_sectors());
+            }
             let (start, is_proof) = (run.blocks.start, run.proof.len() >= PROOF_BLOCKS);
             let is_long = run.blocks.end - start >= enough;
             // At the position itself it may be shorter: Linux has not come further yet.
             if is_proof && (is_long || start == 0) {
-                return Past::Proved(start * BLOCK_SECTORS);
+                return Past::Proved { steps: start * BLOCK_SECTORS, unread: run.unread };
             }
             if is_long {
                 possible = start * BLOCK_SECTORS;
             }
+            // What agrees may have been longer than what can be read of it, and begin here.
+            if let Some(last) = run.unread.last() {
+                possible = possible.max(last.end * BLOCK_SECTORS);
+            }
             at = run.blocks.end.max(at + 1);
         }
-        Past::Possible(possible)
+        // Somewhere both places agree. Where that is not found, although there is content that only
+        // one of them has, nothing says where Linux is.
+        Past::Possible(if behind == Behind::One { self.beyond_sectors() } else { possible })
     }
 
-    /// Whether what lies before the position, as far as data moves, is proved to be at both places.
-    async fn agrees_behind(&self, moved: u64) -> bool {
+    /// Where what lies before the position is, as far as data moves.
+    async fn behind(&self, moved: u64) -> Behind {
         let (position, size) = (self.reshape.position_sectors, self.reshape.size_sectors);
         let behind = match self.reshape.backwards {
             false => position.saturating_sub(moved)..position,
             true => position..position.saturating_add(moved).min(size),
         };
-        let (mut proof, mut at) = (BTreeSet::new(), behind.start);
+        let (mut proof, mut is_apart, mut at) = (BTreeSet::new(), false, behind.start);
         while at < behind.end && proof.len() < PROOF_BLOCKS {
             let end = (at + READ_BLOCKS * BLOCK_SECTORS).min(behind.end);
             for block in self.compare_sectors(at..end).await {
-                if let Compared::Same(content) = block {
-                    proof.insert(content);
+                match block {
+                    Compared::Same(content) => _ = proof.insert(content),
+                    Compared::Apart => is_apart = true,
+                    Compared::Blank | Compared::Unread => {}
                 }
             }
             at = end;
         }
-        proof.len() >= PROOF_BLOCKS
+        match proof.len() {
+            PROOF_BLOCKS.. => Behind::Both,
+            0 if is_apart => Behind::One,
+            _ => Behind::Open,
+        }
     }
 
     /// The run around a block.
     async fn run_around(&self, at: u64, end: u64) -> Run {
-        let mut run = Run { blocks: at..at, proof: BTreeSet::new() };
-        'left: while run.blocks.start > 0 {
+        let mut run = Run { blocks: at..at, proof: BTreeSet::new(), unread: Vec::new(), unread_blocks: 0 };
+        'left: while run.blocks.start > 0 && run.unread_blocks <= UNREAD_BLOCKS_MAX {
             let from = run.blocks.start.saturating_sub(READ_BLOCKS);
             for block in self.compare(from..run.blocks.start).await.into_iter().rev() {
-                if !run.takes(block) {
+                if !run.takes(run.blocks.start - 1, block) {
                     break 'left;
                 }
                 run.blocks.start -= 1;
             }
         }
-        'right: while run.blocks.end < end {
+        'right: while run.blocks.end < end && run.unread_blocks <= UNREAD_BLOCKS_MAX {
             let to = (run.blocks.end + READ_BLOCKS).min(end);
             for block in self.compare(run.blocks.end..to).await {
-                if !run.takes(block) {
+                if !run.takes(run.blocks.end, block) {
                     break 'right;
                 }
                 run.blocks.end += 1;
             }
         }
+        run.unread.sort_by_key(|blocks| blocks.start);
         run
     }
 
@@ -242,12 +300,22 @@ impl Sides<'_> {
 
     /// Compares blocks of the array at both places.
     async fn compare_sectors(&self, sectors: Range<u64>) -> Vec<Compared> {
-        let apart = vec![Compared::Apart; ((sectors.end - sectors.start) / BLOCK_SECTORS) as usize];
-        let (Some(old), Some(new)) = (&self.old, &self.new) else { return apart };
-        let (old, new) = (read(old, sectors.clone()).await, read(new, sectors).await);
-        let (Some(old), Some(new)) = (old, new) else { return apart };
-        let blocks = old.chunks(BLOCK_BYTES).zip(new.chunks(BLOCK_BYTES));
-        blocks.map(|(old, new)| Compared::of(old, new)).collect()
+        let blocks = ((sectors.end - sectors.start) / BLOCK_SECTORS) as usize;
+        let (Some(old), Some(new)) = (&self.old, &self.new) else { return vec![Compared::Apart; blocks] };
+        if let (Some(old), Some(new)) = (read(old, sectors.clone()).await, read(new, sectors.clone()).await) {
+            let blocks = old.chunks(BLOCK_BYTES).zip(new.chunks(BLOCK_BYTES));
+            return blocks.map(|(old, new)| Compared::of(old, new)).collect();
+        }
+        let mut compared = Vec::with_capacity(blocks);
+        for start in sectors.step_by(BLOCK_SECTORS as usize).take(blocks) {
+            let block = start..start + BLOCK_SECTORS;
+            let both = (read(old, block.clone()).await, read(new, block).await);
+            compared.push(match both {
+                (Some(old), Some(new)) => Compared::of(&old, &new),
+                _ => Compared::Unread,
+            });
+        }
+        compared
     }
 
     /// Reads steps of a volume, by blocks in their order; `None` if that fails.
@@ -260,40 +328,60 @@ impl Sides<'_> {
         if self.reshape.backwards { blocks.rev().collect() } else { blocks.collect() }
     }
 
-    /// What is known of steps whose old copies may be gone.
+    /// What is known of steps whose old copies may be gone. Every part of a backup file was saved at
+    /// a time of its own, and proves only itself.
     async fn doubtful(&self, steps: Range<u64>) -> Vec<(Range<u64>, Source)> {
-        let kept = self.kept();
-        let covered = kept.last().map_or(0, |(steps, _)| steps.end).min(steps.end);
-        let (mut proved, mut ends_within) = (false, false);
-        let mut at = 0;
-        'blocks: while at < covered {
-            let to = (at + READ_BLOCKS * BLOCK_SECTORS).min(covered);
-            let range = at..to;
-            let copy = self.read_kept(&kept, &range).await;
-            let (old, new) =
-                (self.read(self.old.as_ref(), &range).await, self.read(self.new.as_ref(), &range).await);
-            let (Some(copy), Some(old), Some(new)) = (copy, old, new) else { break };
-            for ((copy, old), new) in copy.iter().zip(&old).zip(&new) {
-                match (copy == old, copy == new) {
-                    (true, true) => {}
-                    (false, true) => proved = true,
-                    (true, false) if proved => ends_within = true,
-                    (false, false) if proved => {}
-                    // The first block that tells anything does not tell that it is in time.
-                    _ => break 'blocks,
-                }
-            }
-            at = to;
-        }
-        let forced = self.reshape.forced;
-        let rest = if ends_within || forced { Source::Old } else { Source::Unknown };
+        let mut rest = if self.reshape.forced { Source::Old } else { Source::Unknown };
         let mut pieces = Vec::new();
-        if proved || forced {
-            pieces.extend(kept.into_iter().filter(|(kept, _)| kept.start < steps.end));
+        for part in self.kept().into_iter().filter(|(kept, _)| kept.start < steps.end) {
+            let proof = self.proof_of(&part, steps.end).await;
+            if proof == PartProof::None {
+                break;
+            }
+            pieces.push(part);
+            if proof == PartProof::EndsWithin {
+                rest = Source::Old;
+                break;
+            }
         }
         let from = pieces.last().map_or(0, |(kept, _)| kept.end);
         pieces.push((from.min(steps.end)..steps.end, rest));
         pieces
+    }
+
+    /// What a part proves by what is at both places now. In the order of the reshape there are
+    /// blocks that were moved, which the part has as the new place has them; up to one unit of
+    /// stripes that were being moved, which may be anything; and blocks that were not, which it has
+    /// as the old place has them. What contradicts that order was not saved in time.
+    async fn proof_of(&self, part: &(Range<u64>, Source), end: u64) -> PartProof {
+        let unit = self.reshape.unit_sectors() / BLOCK_SECTORS;
+        let (mut moved, mut neither, mut number) = (false, 0, 0_u64);
+        let mut ends_at: Option<u64> = None;
+        let (mut at, end) = (part.0.start, part.0.end.min(end));
+        while at < end {
+            let range = at..(at + READ_BLOCKS * BLOCK_SECTORS).min(end);
+            let copy = self.read_kept(std::slice::from_ref(part), &range).await;
+            let (old, new) =
+                (self.read(self.old.as_ref(), &range).await, self.read(self.new.as_ref(), &range).await);
+            let (Some(copy), Some(old), Some(new)) = (copy, old, new) else { return PartProof::None };
+            for ((copy, old), new) in copy.iter().zip(&old).zip(&new) {
+                number += 1;
+                let is_near = ends_at.is_none_or(|ends| number - ends < unit);
+                match (copy == old, copy == new) {
+                    (true, true) => {}
+                    (false, true) if is_near => moved = true,
+                    (true, false) if moved => _ = ends_at.get_or_insert(number),
+                    (false, false) if moved && neither < unit => neither += 1,
+                    _ => return PartProof::None,
+                }
+            }
+            at = range.end;
+        }
+        match (moved, ends_at) {
+            (false, _) => PartProof::None,
+            (true, None) => PartProof::Moved,
+            (true, Some(_)) => PartProof::EndsWithin,
+        }
     }
 
     /// The runs that backup files hold without a gap from the position on, in steps.
@@ -360,14 +448,23 @@ impl Compared {
 }
 
 impl Run {
-    /// Whether a block belongs to it; what it proves is kept.
-    fn takes(&mut self, block: Compared) -> bool {
-        if let Compared::Same(content) = block
-            && self.proof.len() < PROOF_BLOCKS
-        {
-            self.proof.insert(content);
+    /// Whether a block belongs to it; what it proves is kept. Blocks that cannot be read do not end
+    /// it: they may be part of it.
+    fn takes(&mut self, number: u64, block: Compared) -> bool {
+        match block {
+            Compared::Apart => return false,
+            Compared::Unread => {
+                self.unread_blocks += 1;
+                match self.unread.last_mut() {
+                    Some(last) if last.start == number + 1 => last.start = number,
+                    Some(last) if last.end == number => last.end += 1,
+                    _ => self.unread.push(number..number + 1),
+                }
+            }
+            Compared::Same(content) if self.proof.len() < PROOF_BLOCKS => _ = self.proof.insert(content),
+            Compared::Same(_) | Compared::Blank => {}
         }
-        block != Compared::Apart
+        true
     }
 }
 

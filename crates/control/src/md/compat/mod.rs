@@ -1,9 +1,15 @@
 //! What else opens an array: which kernels, which mdadm, and what wattle itself does with it. A
-//! table over its features.
+//! table over its features. What of that can be taken back is in [`take_back`].
+
+mod take_back;
 
 use std::fmt;
 
 use crate::md::facts::{BitmapFacts, Features, SuperblockFacts, Version};
+use crate::problem::{Code, Problem};
+use crate::scan::{ArrayScan, Scan};
+
+pub use take_back::{BlockStatement, block_statements, check_block_statements};
 
 /// A kernel or mdadm version: major, minor.
 pub type Release = (u16, u16);
@@ -28,10 +34,36 @@ struct Row {
     kernel_gap: Option<(Release, Release)>,
     mdadm_from: Option<Release>,
     note: &'static str,
+    /// What is to be done where the kernel does not open it.
+    next: &'static str,
 }
 
-const ROW: Row =
-    Row { applies: |_, _, _| false, kernel_from: None, kernel_gap: None, mdadm_from: None, note: "" };
+/// What stands in the way of a release of Linux.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Obstacle {
+    /// What it does not open.
+    pub what: &'static str,
+    /// What to do.
+    pub next: &'static str,
+    /// It is the logical block size, which [`BlockStatement`] takes back.
+    pub is_block_statement: bool,
+}
+
+const WATTLE_OPENS_IT: &str = "`wattle serve` opens it on that machine without the kernel's md";
+
+const ROW: Row = Row {
+    applies: |_, _, _| false,
+    kernel_from: None,
+    kernel_gap: None,
+    mdadm_from: None,
+    note: "",
+    next: WATTLE_OPENS_IT,
+};
+
+const LOG_OUT: &str =
+    "`mdadm --grow --consistency-policy=resync` on a Linux that opens it takes the logs out";
+
+const BLOCK_STATED: &str = "the superblock states the logical block size, which older kernels refuse";
 
 /// docs/formats.md §1.2, §8, §10; the kernel releases are those in which the feature was merged.
 const ROWS: [Row; 11] = [
@@ -57,6 +89,7 @@ const ROWS: [Row; 11] = [
         kernel_from: Some((4, 12)),
         mdadm_from: Some((4, 0)),
         note: "partial parity logs",
+        next: LOG_OUT,
         ..ROW
     },
     Row {
@@ -64,6 +97,7 @@ const ROWS: [Row; 11] = [
         kernel_from: Some((4, 14)),
         mdadm_from: Some((4, 0)),
         note: "rings of partial parity logs",
+        next: LOG_OUT,
         ..ROW
     },
     Row {
@@ -85,18 +119,21 @@ const ROWS: [Row; 11] = [
         kernel_from: Some((6, 18)),
         mdadm_from: Some((4, 6)),
         note: "a lockless bitmap",
+        next: "`mdadm --grow --bitmap=none` on a Linux that opens it takes the bitmap out",
         ..ROW
     },
     Row {
         applies: |_, _, logical_block_bytes| logical_block_bytes != 0,
         kernel_from: Some((6, 19)),
-        note: "the superblock states the logical block size, which older kernels refuse",
+        note: BLOCK_STATED,
+        next: "`wattle compat MEMBER... --for 6.18` takes it back",
         ..ROW
     },
     Row {
         applies: |array, _, _| array.has(Features::REPLACEMENT),
         kernel_from: Some((3, 3)),
         note: "a member is being replaced",
+        next: "let a Linux that opens it, or wattle, finish that",
         ..ROW
     },
     Row {
@@ -120,6 +157,56 @@ pub fn compatibility(
         kernel_gap: rows().find_map(|row| row.kernel_gap),
         mdadm_from: rows().filter_map(|row| row.mdadm_from).max(),
         notes: rows().map(|row| row.note).collect(),
+    }
+}
+
+/// What opens an array that was found.
+#[must_use]
+pub fn compatibility_of(scan: &Scan, array: &ArrayScan) -> Compatibility {
+    let (bitmap, block_bytes) = stated(scan, array);
+    compatibility(&array.assembly.array, bitmap, block_bytes)
+}
+
+/// What keeps a release of Linux from opening an array that was found.
+#[must_use]
+pub fn obstacles(scan: &Scan, array: &ArrayScan, linux: Release) -> Vec<Obstacle> {
+    let (bitmap, block_bytes) = stated(scan, array);
+    let in_the_way = |row: &&Row| {
+        row.kernel_from.is_some_and(|from| linux < from)
+            || row.kernel_gap.is_some_and(|(from, to)| (from..to).contains(&linux))
+    };
+    ROWS.iter()
+        .filter(|row| (row.applies)(&array.assembly.array, bitmap, block_bytes))
+        .filter(in_the_way)
+        .map(|row| Obstacle { what: row.note, next: row.next, is_block_statement: row.note == BLOCK_STATED })
+        .collect()
+}
+
+/// The bitmap of an array, and the logical block size that some member states, 0 if none does.
+fn stated(scan: &Scan, array: &ArrayScan) -> (BitmapFacts, u32) {
+    let freshest = &scan.members[array.members[array.assembly.freshest]];
+    let bitmap = freshest.facts.as_ref().map_or(BitmapFacts::None, |facts| facts.bitmap);
+    let stated = block_statements(scan, array).iter().map(|statement| statement.block_bytes).max();
+    (bitmap, stated.unwrap_or(0))
+}
+
+/// A release of Linux from what a user types or `uname -r` says: `6.12`, `v6.1`,
+/// `5.10.0-33-amd64`.
+///
+/// # Errors
+/// It does not begin with two numbers.
+pub fn parse_release(text: &str) -> Result<Release, Problem> {
+    let digits = text.strip_prefix(['v', 'V']).unwrap_or(text);
+    let mut parts = digits.split(['.', '-', '_', '+', '~']);
+    let mut number = || parts.next()?.parse::<u16>().ok();
+    match (number(), number()) {
+        (Some(major), Some(minor)) => Ok((major, minor)),
+        _ => Err(Problem::new(
+            Code::Usage,
+            format!("`{text}` is no release of Linux"),
+            "a release begins with two numbers: 6.12, 5.10.0-33-amd64",
+            "take what `uname -r` says on that machine",
+        )),
     }
 }
 

@@ -38,6 +38,7 @@ pub mod stack;
 pub mod undo;
 pub mod units;
 pub mod unread;
+pub mod vendor;
 pub mod why;
 
 pub use md::assemble::{Access, Assembly, Degraded, Needs, Policy, Slot, SyncState, Verdict, assemble};

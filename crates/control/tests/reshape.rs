@@ -153,6 +153,9 @@ fn in_place_what_is_beyond_the_position_is_doubtful_unless_by_force() {
     // More of them: only at the start, until the new rows lie well before the old ones.
     let grow = |position| read(&decide(&reshaping(5, 4, 5, position, 0))).doubtful.clone();
     assert_eq!((grow(0), grow(2048), grow(3072), grow(20480)), (Some(0..3072), Some(2048..3072), None, None));
+    // With an offset too: Linux looks at it only once it has recorded a position, behind 3072.
+    let moved = |position| read(&decide(&reshaping(5, 4, 5, position, -256))).doubtful.clone();
+    assert_eq!((moved(0), moved(3584)), (Some(0..1920), None));
     // Fewer: only close to it. An offset makes room.
     let shrink = |position, moves| read(&decide(&reshaping(5, 5, 4, position, moves))).doubtful.clone();
     assert_eq!((shrink(30720, 0), shrink(1536, 0)), (None, Some(0..1536)));

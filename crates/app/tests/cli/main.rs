@@ -62,4 +62,5 @@ mod undo;
 mod undo_orders;
 mod undo_starts;
 mod up;
+mod vendors;
 mod words;

@@ -126,7 +126,7 @@ fn what_cannot_be_read_proves_nothing() {
     let expected = case.expected();
     let members = case.without(&[case.members.len() - 1]);
     let size = fs::metadata(&members[0]).unwrap().len();
-    for sectors in [3752..3800, 3000..3008, 2048..6000, 2048..size / 512] {
+    for sectors in [3752..3800, 3000..3008, 2048..3900] {
         let (start, end) = (sectors.start * 512, sectors.end * 512);
         let map = format!(
             "0x0 + 1\n0x0 {start:#x} +\n{start:#x} {:#x} -\n{end:#x} {:#x} +\n",

@@ -15,6 +15,7 @@ use wattle_control::members::{Member, MemberAccess};
 use wattle_control::reason::ReshapeSummary;
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::Purpose;
+use wattle_control::vendor::{VendorLayout, vendor};
 use wattle_control::{Access, ArrayScan, Assembly, Code, MemberScan, Problem, Scan, Slot, Stack, SyncState};
 use wattle_engine::geometry::{Level, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
@@ -40,6 +41,15 @@ struct Report {
     /// What can be named with `-V`.
     volumes: Vec<ScannedVolumeReport>,
     members: Vec<MemberReport>,
+    /// Whose drives these look like.
+    vendor: Option<VendorReport>,
+}
+
+#[derive(Serialize)]
+struct VendorReport {
+    name: &'static str,
+    because: String,
+    meaning: &'static str,
 }
 
 #[derive(Serialize)]
@@ -185,8 +195,12 @@ fn show(args: &ScanArgs, screen: Screen, stack: &Stack, unopened: &[Problem]) ->
     }
     let tree = layers::tree(stack, screen).map(|tree| tree + "\n");
     let files = layers::way_to_files(stack, args).map(|way| format!("\n{way}"));
+    let vendor = report.vendor.as_ref().map(|vendor| {
+        let because = printable(&vendor.because);
+        format!("\nThe layout is that of {} ({because}): {}\n", vendor.name, vendor.meaning)
+    });
     output::print_fitted(
-        &[tree, Some(render(&report, screen)), files].into_iter().flatten().collect::<String>(),
+        &[tree, Some(render(&report, screen)), vendor, files].into_iter().flatten().collect::<String>(),
     )
 }
 
@@ -239,6 +253,11 @@ fn report(stack: &Stack) -> Report {
         groups: layers::groups(stack),
         volumes: layers::volumes(stack),
         members: members.map(|ix| member_report(scan, ix)).collect(),
+        vendor: vendor(stack).map(|VendorLayout { vendor, because, meaning }| VendorReport {
+            name: vendor,
+            because,
+            meaning,
+        }),
     }
 }
 

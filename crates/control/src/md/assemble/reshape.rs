@@ -306,7 +306,22 @@ fn risk(used: &[&MemberFacts], old: &Geometry, new: &Geometry, reshape: &Reshape
     let until = (gap * fewer * more).div_ceil(more - fewer);
     // On the way down the last position that is recorded may be the one before.
     let until = if reshape.backwards { until.saturating_mul(more).div_ceil(fewer) } else { until };
-    if gap == 0 { Risk::None } else { Risk::Below(until.next_multiple_of(chunk * after)) }
+    let until = if gap == 0 { 0 } else { until.next_multiple_of(chunk * after) };
+    let until = until.max(if reshape.backwards { 0 } else { first_record(old, new, away) });
+    if until == 0 { Risk::None } else { Risk::Below(until) }
+}
+
+/// On the way up, the array sector below which old places may be gone before anything is recorded:
+/// the run that began the reshape does not look at the offset, and first records a position one unit
+/// behind what would be the critical section without it.
+fn first_record(old: &Geometry, new: &Geometry, away: i64) -> u64 {
+    let chunk = old.chunk().max(new.chunk()).0;
+    let (before, after) = (old.data_disks() as u64, new.data_disks() as u64);
+    let (fewer, more) = (before.min(after), before.max(after));
+    let unit = chunk * after;
+    let without = (2 * chunk * fewer * more).div_ceil(more - fewer).next_multiple_of(unit);
+    let rows = ((without + unit) / after).saturating_sub_signed(away);
+    (rows * before).next_multiple_of(old.chunk().0 * before)
 }
 
 /// Where data starts on a member in the new geometry, in sectors; `None` where its superblock knows

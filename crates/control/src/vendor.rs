@@ -5,7 +5,7 @@
 //! this is documented by the makers.
 
 use crate::md::facts::Version;
-use crate::scan::MemberOrigin;
+use crate::scan::{MemberOrigin, MemberScan};
 use crate::stack::Stack;
 
 /// Whose drives these are.
@@ -84,7 +84,7 @@ fn layout(stack: &Stack) -> Layout {
             })
             .collect(),
         is_plain: on_partitions().next().is_some()
-            && on_partitions().all(|member| member.has_file_system())
+            && on_partitions().all(MemberScan::has_file_system)
             && scan.arrays.is_empty()
             && stack.groups.is_empty(),
     }
@@ -161,8 +161,8 @@ fn is_number(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn vendor_of(layout: Layout) -> Option<&'static str> {
-        recognise(&layout).map(|found| found.vendor)
+    fn vendor_of(layout: &Layout) -> Option<&'static str> {
+        recognise(layout).map(|found| found.vendor)
     }
 
     fn arrays(names: &[&str]) -> Layout {
@@ -182,27 +182,27 @@ mod tests {
     #[test]
     fn names_and_partitions_tell() {
         let (synology, netgear) = (Some(SYNOLOGY.0), Some(NETGEAR.0));
-        assert_eq!(vendor_of(group("vg1000", &["lv"])), synology);
-        assert_eq!(vendor_of(group("vg1", &["syno_vg_reserved_area", "volume_1"])), synology);
-        assert_eq!(vendor_of(group("vg2", &["volume_3"])), synology);
+        assert_eq!(vendor_of(&group("vg1000", &["lv"])), synology);
+        assert_eq!(vendor_of(&group("vg1", &["syno_vg_reserved_area", "volume_1"])), synology);
+        assert_eq!(vendor_of(&group("vg2", &["volume_3"])), synology);
         let dsm = [(1, 2048, 4_980_480), (2, 4_982_528, 4_194_304), (5, 9_453_280, 1 << 30)];
-        assert_eq!(vendor_of(table(&dsm, false)), synology);
+        assert_eq!(vendor_of(&table(&dsm, false)), synology);
         let readynas = [(1, 64, 8_388_608), (2, 8_388_672, 1_048_576), (3, 9_437_248, 1 << 30)];
-        assert_eq!(vendor_of(table(&readynas, false)), netgear);
-        assert_eq!(vendor_of(arrays(&["2fe5a0c1:data-0"])), netgear);
-        assert_eq!(vendor_of(arrays(&["TNAS-0A1B:UTOSCORE-X86-S64"])), Some(TERRAMASTER.0));
-        assert_eq!(vendor_of(arrays(&["AS5304T-7C2A:1"])), Some(ASUSTOR.0));
-        assert_eq!(vendor_of(arrays(&["9", "1", "322"])), Some(QNAP.0));
-        assert_eq!(vendor_of(table(&[(1, 64, 1 << 30)], true)), Some(UNRAID.0));
+        assert_eq!(vendor_of(&table(&readynas, false)), netgear);
+        assert_eq!(vendor_of(&arrays(&["2fe5a0c1:data-0"])), netgear);
+        assert_eq!(vendor_of(&arrays(&["TNAS-0A1B:UTOSCORE-X86-S64"])), Some(TERRAMASTER.0));
+        assert_eq!(vendor_of(&arrays(&["AS5304T-7C2A:1"])), Some(ASUSTOR.0));
+        assert_eq!(vendor_of(&arrays(&["9", "1", "322"])), Some(QNAP.0));
+        assert_eq!(vendor_of(&table(&[(1, 64, 1 << 30)], true)), Some(UNRAID.0));
     }
 
     #[test]
     fn what_anybody_may_have_tells_nothing() {
-        assert_eq!(vendor_of(Layout::default()), None);
-        assert_eq!(vendor_of(group("vg0", &["root", "home"])), None);
-        assert_eq!(vendor_of(group("vg1000", &["data"])), None);
-        assert_eq!(vendor_of(arrays(&["server:data", "9", "ASTRO:0", "deadbeef:home"])), None);
-        assert_eq!(vendor_of(table(&[(1, 2048, 1 << 30)], true)), None);
-        assert_eq!(vendor_of(table(&[(1, 64, 1 << 30)], false)), None);
+        assert_eq!(vendor_of(&Layout::default()), None);
+        assert_eq!(vendor_of(&group("vg0", &["root", "home"])), None);
+        assert_eq!(vendor_of(&group("vg1000", &["data"])), None);
+        assert_eq!(vendor_of(&arrays(&["server:data", "9", "ASTRO:0", "deadbeef:home"])), None);
+        assert_eq!(vendor_of(&table(&[(1, 2048, 1 << 30)], true)), None);
+        assert_eq!(vendor_of(&table(&[(1, 64, 1 << 30)], false)), None);
     }
 }

@@ -34,6 +34,7 @@ mod growing;
 mod harness;
 mod kills;
 mod layers;
+mod lockless;
 mod luks;
 mod lvm;
 mod lvm_beside;

@@ -38,7 +38,8 @@ fn read_bitmap(member: &Member, superblock: &Superblock, facts: &mut MemberFacts
         Ok(None) => return facts.bitmap = BitmapFacts::Invalid,
         Err(_) => return facts.bitmap = BitmapFacts::Unreadable,
     };
-    let len = bitmap::Header::decode(&header).ok().and_then(|header| header.image_bytes());
+    let len = bitmap::Header::decode(&header).ok();
+    let len = len.and_then(|header| header.image_bytes().or_else(|| header.lockless_bytes()));
     let image = len
         .filter(|len| *len <= BITMAP_MAX_BYTES)
         .and_then(|len| read_area(member, superblock, offset, len as usize).ok().flatten());

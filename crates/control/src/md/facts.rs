@@ -238,7 +238,7 @@ pub struct MemberFacts {
     pub superblock: SuperblockFacts,
     /// Its bitmap.
     pub bitmap: BitmapFacts,
-    /// What its bitmap says; `None` if it has none of version 3 or 4, or its bits cannot be read.
+    /// What its bitmap says; `None` if it has none of version 3, 4 or 6, or its bits cannot be read.
     pub bitmap_content: Option<BitmapContent>,
     /// Its partial parity log; `None` if its superblock names none.
     pub ppl: Option<PplFacts>,
@@ -295,6 +295,9 @@ impl BitmapContent {
     /// What the bits behind a header say; `None` if not all of them are there, or each does not
     /// stand for one region.
     pub(crate) fn of(header: &bitmap::Header, bytes: &[u8]) -> Option<Self> {
+        if let Some(chunk) = header.lockless_chunk_sectors() {
+            return Self::of_lockless(header, chunk, bytes);
+        }
         if !matches!(header.kind(), bitmap::BitmapKind::Normal | bitmap::BitmapKind::HostEndian) {
             return None;
         }
@@ -307,6 +310,23 @@ impl BitmapContent {
             covered_sectors: header.sync_size_sectors(),
             sweep_secs: header.daemon_sleep_secs(),
             bits: bytes.get(bitmap::HEADER_BYTES..image_bytes)?.to_vec(),
+        })
+    }
+
+    /// The same of a lockless one (docs/formats.md §10.2): a bit for every chunk in which copies or
+    /// parity need not agree.
+    fn of_lockless(header: &bitmap::Header, chunk_sectors: u64, bytes: &[u8]) -> Option<Self> {
+        let len = usize::try_from(header.lockless_bytes()?).ok()?;
+        let states = bytes.get(bitmap::LOCKLESS_HEADER_BYTES as usize..len)?;
+        let bit = |(at, &state): (usize, &u8)| u8::from(state != bitmap::LOCKLESS_CLEAN) << at;
+        Some(Self {
+            events: header.events(),
+            events_cleared: header.events_cleared(),
+            stale: header.state() & bitmap::Header::STALE != 0,
+            region_sectors: chunk_sectors,
+            covered_sectors: header.sync_size_sectors(),
+            sweep_secs: header.daemon_sleep_secs(),
+            bits: states.chunks(8).map(|eight| eight.iter().enumerate().map(bit).sum()).collect(),
         })
     }
 }

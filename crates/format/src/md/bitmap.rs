@@ -19,6 +19,10 @@ const MAX_WRITE_BEHIND: u32 = 16383;
 /// Bytes before the first state of a lockless bitmap.
 pub const LOCKLESS_HEADER_BYTES: u64 = 1024;
 
+/// The state of a chunk of a lockless bitmap whose copies or parity agree. Every other one says
+/// that they need not: never written, written to, or not synced since a crash.
+pub const LOCKLESS_CLEAN: u8 = 1;
+
 mod field {
     pub(super) const VERSION: usize = 4;
     pub(super) const UUID: usize = 8;
@@ -273,6 +277,20 @@ impl Header {
     #[must_use]
     pub fn image_bytes(&self) -> Option<u64> {
         Some(HEADER_BYTES as u64 + self.bits()?.div_ceil(8))
+    }
+
+    /// Of a lockless bitmap the sectors that one state stands for; `None` for others, and for 0.
+    #[must_use]
+    pub fn lockless_chunk_sectors(&self) -> Option<u64> {
+        (self.kind() == BitmapKind::Lockless && self.chunk_field() > 0).then(|| u64::from(self.chunk_field()))
+    }
+
+    /// Of a lockless bitmap the bytes of header and states; `None` for others. As with
+    /// [`Self::image_bytes`] to be bounded before it is read.
+    #[must_use]
+    pub fn lockless_bytes(&self) -> Option<u64> {
+        let chunks = self.sync_size_sectors().div_ceil(self.lockless_chunk_sectors()?);
+        LOCKLESS_HEADER_BYTES.checked_add(chunks)
     }
 
     /// Generation.

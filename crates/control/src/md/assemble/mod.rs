@@ -36,7 +36,7 @@ use wattle_engine::{BadRanges, Regions};
 use crate::md::facts::{CLEAN, Features, JournalFacts, MemberFacts, SuperblockFacts, Uuid};
 use crate::md::reason::{Reason, ReshapeSummary};
 pub use crate::md::verdict::Verdict;
-use crate::problem::{Forced, Problem};
+use crate::problem::{Check, Forced, Problem};
 use reasons::Reasons;
 pub use reshape::{ReshapeAssembly, ReshapeSide};
 
@@ -396,7 +396,14 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
     }
 
     let state = SyncState::of(array.level, sync::resync_offset(members, &verdicts, array));
-    let mut known = sync::needs(state, &filled, bitmap.as_ref(), geometry.as_ref());
+    let lockless = geometry.as_ref().filter(|_| reshape.is_none()).and_then(|geometry| {
+        let regions = sync::lockless(members, &verdicts, geometry)?;
+        Some(sync::lockless_needs(state, &filled, regions, geometry))
+    });
+    // Such a bitmap says where parity is not to be trusted, and reading it there is an error.
+    let tells_where = lockless.is_some();
+    let mut known =
+        lockless.unwrap_or_else(|| sync::needs(state, &filled, bitmap.as_ref(), geometry.as_ref()));
     let replay_log = sync::replays_log(state, array);
     let enough = match (&reshape, &geometry) {
         (Some(reshape), _) => reshape::check_enough(reshape, &filled.slots, array, &mut reasons),
@@ -407,6 +414,7 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
         slots::check_degraded(&filled.slots, &mut reasons);
         let vouched = match &reshape {
             Some(reshape) => reshape::check_dirty_degraded(members, reshape, &known, array, &mut reasons),
+            None if tells_where => reasons.policy.forced.has(Check::DirtyDegraded),
             None => {
                 let (slots, map) = (&filled.slots, geometry.as_ref());
                 sync::check_dirty_degraded(members, slots, &known, array, map, &mut reasons)

@@ -112,6 +112,51 @@ pub(super) fn bitmap(
     Some(Bitmap { distrust, set, events_cleared, sweep_secs: newest.sweep_secs })
 }
 
+/// Where an array with a lockless bitmap (version 6) need not agree, whatever its superblocks say:
+/// Linux syncs what was never written, or was being written in a crash, when it is used. `None` for
+/// an array without one.
+pub(super) fn lockless(
+    members: &[MemberFacts],
+    verdicts: &[Verdict],
+    geometry: &Geometry,
+) -> Option<Regions> {
+    let used = || members.iter().zip(verdicts).filter(|(_, verdict)| verdict.slot().is_some());
+    if !used().any(|(member, _)| member.bitmap == BitmapFacts::Version(6)) {
+        return None;
+    }
+    let total = geometry.sync_sectors();
+    let newest = used().map(|(member, _)| member.superblock.events).max().unwrap_or(0);
+    let trusted = used().filter(|(_, verdict)| matches!(verdict, Verdict::Fresh { .. }));
+    let trusted = trusted.filter_map(|(member, _)| {
+        let content = member.bitmap_content.as_ref().filter(|_| member.bitmap == BitmapFacts::Version(6))?;
+        let is_right = content.events >= newest && !content.stale && content.covered_sectors >= total.0;
+        is_right.then_some(content)
+    });
+    let copies: Vec<_> = trusted.collect();
+    let Some(size) = copies.first().map(|content| content.region_sectors) else {
+        return Some(Regions::full(Sector(total.0.max(1)), total));
+    };
+    if copies.iter().any(|content| content.region_sectors != size) {
+        return Some(Regions::full(Sector(size), total));
+    }
+    let mut set = Regions::new(Sector(size), total);
+    copies.iter().flat_map(|content| content.set()).for_each(|region| set.insert(region));
+    Some(set)
+}
+
+/// What of it has to be synced before copies and parity are trusted.
+pub(super) fn lockless_needs(
+    state: SyncState,
+    filled: &Filled,
+    regions: Regions,
+    geometry: &Geometry,
+) -> Sync {
+    if regions.is_empty() || nothing_is_redundant(geometry, filled) {
+        return Sync { state, needs: Needs::Nothing, synced_below_sectors: CLEAN };
+    }
+    Sync { state, needs: Needs::Regions(regions), synced_below_sectors: 0 }
+}
+
 /// What has to be resynced, given what the superblocks say.
 pub(super) fn needs(
     state: SyncState,

@@ -18,6 +18,7 @@
 
 mod byte_range;
 mod claim;
+pub mod container;
 pub mod crypt;
 pub mod erase;
 pub mod events;

@@ -19,9 +19,11 @@
 
 mod bytes;
 mod crc32;
+pub mod ddf;
 pub mod dm;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod imsm;
 pub mod luks;
 pub mod lvm;
 pub mod md;

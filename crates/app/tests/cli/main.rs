@@ -19,6 +19,7 @@ mod bad_input;
 mod bench;
 mod browser;
 mod console;
+mod containers;
 mod contract;
 mod copied;
 mod copy;

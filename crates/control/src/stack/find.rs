@@ -289,7 +289,7 @@ impl Stack {
         while let Some(ix) = todo.pop() {
             match self.scan.members[ix].origin {
                 MemberOrigin::Given => {}
-                MemberOrigin::Partition { of, .. } => todo.push(of),
+                MemberOrigin::Partition { of, .. } | MemberOrigin::Container { of, .. } => todo.push(of),
                 MemberOrigin::Decrypted { of } => {
                     let encryption = self.scan.members[of].encryption.as_ref();
                     below.wanted.encrypted.extend(encryption.map(|found| found.header.uuid.clone()));

@@ -200,7 +200,7 @@ pub fn linux_name(stack: &Stack, member: MemberId) -> String {
             Some(encryption) => format!("/dev/mapper/luks-{}", encryption.header.uuid),
             None => seen.member.name.clone(),
         },
-        MemberOrigin::Given | MemberOrigin::Partition { .. } => {
+        MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Container { .. } => {
             let path = wattle_rt::path_of_text(&seen.member.name).canonicalize();
             path.ok()
                 .and_then(|path| path.to_str().map(str::to_owned))

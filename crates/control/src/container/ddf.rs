@@ -59,7 +59,9 @@ pub(super) fn place(drives: &[ContainerDrive<'_>], placed: &mut Placed) {
 fn note(ddf: &Ddf) -> String {
     let mut notes = vec!["a drive of a DDF container".to_owned()];
     let own = ddf.disks.iter().find(|disk| disk.reference == ddf.own);
-    if let Some(own) = own.filter(|own| (ddf.is_assigned_spare || own.kind & DdfDisk::SPARE != 0) && ddf.configs.is_empty()) {
+    if let Some(own) =
+        own.filter(|own| (ddf.is_assigned_spare || own.kind & DdfDisk::SPARE != 0) && ddf.configs.is_empty())
+    {
         notes.push(if own.has_failed() { "it failed" } else { "it is a spare" }.to_owned());
     } else if own.is_some_and(DdfDisk::has_failed) {
         notes.push("its own metadata says that it failed".to_owned());
@@ -234,11 +236,7 @@ fn refusal(
                 kind: config.qualifier,
                 members: config.members.len(),
             },
-            parts => ContainerRefusal::Nested {
-                parts,
-                level: config.level,
-                part_level: config.part_level,
-            },
+            parts => ContainerRefusal::Nested { parts, level: config.level, part_level: config.part_level },
         });
     };
     let same = |other: &&&DdfConfig| {
@@ -263,9 +261,10 @@ fn refusal(
         return number("Starting_Block", start);
     }
     let members = config.members.len() as u64 * u64::from(config.parts);
-    if config.size_sectors.is_some_and(|held| {
-        held == 0 || component.checked_mul(members).is_none_or(|all| held > all)
-    }) {
+    if config
+        .size_sectors
+        .is_some_and(|held| held == 0 || component.checked_mul(members).is_none_or(|all| held > all))
+    {
         return number("VD_Size", config.size_sectors.unwrap_or(0));
     }
     None

@@ -83,7 +83,9 @@ fn place_container(family: u32, members: &[(&ContainerDrive<'_>, &Imsm)], placed
     }
     let is_here = |number: usize| known.iter().any(|known| known.number == Some(number as u32));
     let missing = fresh.disks.iter().enumerate().filter(|(number, _)| !is_here(*number));
-    placed.missing.extend(missing.map(|(_, disk)| disk.total_sectors).min().map(|sectors| (sectors, container)));
+    placed
+        .missing
+        .extend(missing.map(|(_, disk)| disk.total_sectors).min().map(|sectors| (sectors, container)));
 }
 
 /// Drives that are not told apart need not be where all volumes are mirrors that are whole: each
@@ -287,7 +289,8 @@ fn refusal(volume: &ImsmVolume, component: Option<u64>, drive_sectors: u64) -> O
     if map.start_sector.checked_add(component).is_none_or(|end| end > drive_sectors) {
         return number("num_data_stripes", map.data_stripes);
     }
-    if volume.size_sectors == 0 || component.checked_mul(copies).is_none_or(|held| volume.size_sectors > held) {
+    if volume.size_sectors == 0 || component.checked_mul(copies).is_none_or(|held| volume.size_sectors > held)
+    {
         return number("size", volume.size_sectors);
     }
     None

@@ -107,7 +107,8 @@ fn metadata_that_makes_no_sense_is_refused_and_never_a_panic() {
             order[at] = if random(2) == 0 { EDGES[random(6)] } else { random(256) as u8 };
         }
         order[0x20..0x24].fill(0);
-        let words = order.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+        let words =
+            order.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
         let sum = words.fold(0_u32, u32::wrapping_add);
         order[0x20..0x24].copy_from_slice(&sum.to_le_bytes());
         let Ok(decoded) = imsm::Imsm::decode(&order, 512) else { continue };

@@ -301,7 +301,11 @@ impl Claimed {
                 let member = member.as_ref()?;
                 let slot = self.assembly.slots.get(seat as usize);
                 let in_sync = matches!(slot, Some(Slot::InSync { .. }));
-                Some((MemberKey(seat), bitmap::BitmapPlace::of(&member.device, member.superblock.as_ref()?), in_sync))
+                Some((
+                    MemberKey(seat),
+                    bitmap::BitmapPlace::of(&member.device, member.superblock.as_ref()?),
+                    in_sync,
+                ))
             });
             let uuid = self.stored_uuid();
             let copies = bitmap::BitmapCopies::open(core, members.collect(), &uuid, &bits)

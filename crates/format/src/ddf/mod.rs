@@ -203,7 +203,10 @@ fn sections(
         let (start, len) = (u64::from(be32(header, at)), u64::from(be32(header, at + 4)) * SECTOR_BYTES);
         let start = sector.checked_add(start).and_then(|sector| sector.checked_mul(SECTOR_BYTES));
         let start = start.filter(|_| be32(header, at) != NOTHING && len > 0 && len <= SECTION_BYTES_MAX);
-        start.and_then(|start| read(start, len as usize)).filter(|bytes| bytes.len() as u64 == len).ok_or(what)
+        start
+            .and_then(|start| read(start, len as usize))
+            .filter(|bytes| bytes.len() as u64 == len)
+            .ok_or(what)
     };
     let whole = |bytes: Vec<u8>, magic: u32, what: &'static str| {
         if be32(&bytes, 0) == magic && is_whole(&bytes) { Ok(bytes) } else { Err(what) }
@@ -254,12 +257,7 @@ fn disk(entry: &[u8]) -> DdfDisk {
 }
 
 fn volume(entry: &[u8]) -> DdfVolume {
-    DdfVolume {
-        guid: array(entry, 0),
-        name: text(&entry[48..64]),
-        state: entry[32],
-        init_state: entry[33],
-    }
+    DdfVolume { guid: array(entry, 0), name: text(&entry[48..64]), state: entry[32], init_state: entry[33] }
 }
 
 /// DDF counts from 1980; nothing and nonsense are 0.

@@ -16,7 +16,8 @@ fn what_mdadm_examine_says_is_read() {
     let ddf = decoded(DRIVE).unwrap().unwrap();
     assert_eq!((ddf.revision.as_str(), ddf.sequence, ddf.own), ("01.02.00", 17, 0xf6b8_1bb5));
     assert!(ddf.guid.starts_with(b"Linux-MD") && !ddf.is_open && !ddf.secondary);
-    let disks: Vec<_> = ddf.disks.iter().map(|disk| (disk.reference, disk.state, disk.usable_sectors)).collect();
+    let disks: Vec<_> =
+        ddf.disks.iter().map(|disk| (disk.reference, disk.state, disk.usable_sectors)).collect();
     let references = [0xf6b8_1bb5, 0x6ba6_f24e, 0xa73e_071f, 0x56fc_9377];
     assert_eq!(disks, references.map(|reference| (reference, 1, 32768)));
     let names: Vec<_> = ddf.volumes.iter().map(|volume| volume.name.as_str()).collect();

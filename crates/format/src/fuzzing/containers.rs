@@ -28,7 +28,8 @@ pub fn fuzz_imsm(data: &[u8]) {
 }
 
 fn check_imsm(drive: &[u8]) {
-    let mut read = |at: u64, len: usize| drive.get(usize::try_from(at).ok()?..)?.get(..len).map(<[u8]>::to_vec);
+    let mut read =
+        |at: u64, len: usize| drive.get(usize::try_from(at).ok()?..)?.get(..len).map(<[u8]>::to_vec);
     let Some(Ok(found)) = imsm::find(drive.len() as u64, &mut read) else { return };
     let _ = (format!("{found:?}"), found.container(), found.is_spare());
     for volume in &found.volumes {
@@ -82,7 +83,8 @@ fn seal(drive: &mut [u8], at: usize, len: usize) {
 }
 
 fn check_ddf(drive: &[u8]) {
-    let mut read = |at: u64, len: usize| drive.get(usize::try_from(at).ok()?..)?.get(..len).map(<[u8]>::to_vec);
+    let mut read =
+        |at: u64, len: usize| drive.get(usize::try_from(at).ok()?..)?.get(..len).map(<[u8]>::to_vec);
     let Some(Ok(found)) = ddf::find(drive.len() as u64, &mut read) else { return };
     let _ = format!("{found:?}");
     for config in &found.configs {

@@ -231,12 +231,7 @@ pub fn find(size_bytes: u64, read: &mut ReadDrive<'_>) -> Option<Result<Imsm, Im
 }
 
 /// All of the metadata in order: the anchor's sector, then those before it.
-fn whole(
-    anchor: &[u8],
-    anchor_at: u64,
-    sector: u32,
-    read: &mut ReadDrive<'_>,
-) -> Result<Vec<u8>, ImsmError> {
+fn whole(anchor: &[u8], anchor_at: u64, sector: u32, read: &mut ReadDrive<'_>) -> Result<Vec<u8>, ImsmError> {
     let bytes = le32(anchor, SIZE_AT);
     if bytes > METADATA_BYTES_MAX || (bytes as usize) < TABLE_AT || !bytes.is_multiple_of(4) {
         return Err(ImsmError::Size { found: bytes });

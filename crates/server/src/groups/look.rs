@@ -79,6 +79,7 @@ pub fn devices(stack: &Stack, on: &[String]) -> Result<Vec<MemberId>, Problem> {
     let free = members.filter(|(_, seen)| {
         matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Array(_) | MemberOrigin::Decrypted { .. })
             && seen.facts.is_none()
+            && seen.container.is_none()
             && seen.table.is_none()
             && seen.encryption.is_none()
     });

@@ -7,7 +7,7 @@
 pub use wattle_format::md::{DeviceRole, Features, Reshape, Uuid, Version};
 use wattle_format::md::{SuperblockFields, bitmap, ppl};
 
-pub use crate::container::{ContainerFormat, ContainerRefusal, ContainerVolume};
+pub use crate::md::container::{ContainerFormat, ContainerRefusal, ContainerVolume};
 
 /// `resync_offset` of an array whose parity and copies agree everywhere.
 pub const CLEAN: u64 = u64::MAX;

@@ -11,12 +11,12 @@ use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, Me
 use wattle_format::md::{DeviceFlags, Superblock};
 use wattle_rt::{Core, Device};
 
-use crate::container;
 use crate::md::assemble::{Access, Assembly, Needs, ReAddCandidate, ReshapeAssembly, Slot, SyncState};
 use crate::md::badblocks;
 use crate::md::bitmap::{self, BitmapBits};
 use crate::md::bookkeeping;
 use crate::md::commit::{MdMetadata, SharedSuperblocks, SuperblockPlace};
+use crate::md::container;
 use crate::md::ppl::{self, LogMember};
 use crate::md::reshape::{self, BackupFile, SideTrust};
 use crate::md::sums::{self, ScrubSums};

@@ -3,9 +3,9 @@
 use wattle_engine::BadRanges;
 
 use super::{ArrayScan, MemberOrigin, MemberScan, Scan};
-use crate::container;
 use crate::md::areas::member_facts;
 use crate::md::assemble::{Access, Assembly};
+use crate::md::container;
 use crate::md::reason::Reason;
 use crate::md::reshape::BackupFile;
 use crate::md::start::{Claimed, ClaimedMember};

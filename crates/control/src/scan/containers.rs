@@ -1,7 +1,7 @@
 //! Drives of firmware RAID in a scan: each part that a drive has of a volume becomes a member.
 
 use super::{MemberOrigin, MemberScan};
-use crate::container::{self, ContainerDrive, Extent};
+use crate::md::container::{self, ContainerDrive, Extent};
 use crate::members::{Member, Whole};
 use crate::nodes::{MemberId, Nodes};
 

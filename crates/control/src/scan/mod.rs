@@ -17,12 +17,12 @@ use wattle_format::md::backup::{self, ReshapeBackup, ReshapeBackupError};
 use wattle_format::md::{RawSuperblock, Superblock, SuperblockError};
 use wattle_format::partition::{Partition, PartitionTable};
 
-use crate::container::ContainerMetadata;
 use crate::crypt::Encryption;
 use crate::lvm::damaged_label;
 use crate::lvm::physical::{self, Members, PhysicalVolume};
 use crate::md::areas;
 use crate::md::assemble::{Assembly, Policy, Slot, Verdict, assemble};
+use crate::md::container::ContainerMetadata;
 use crate::md::facts::{JournalFacts, MemberFacts, Uuid};
 use crate::md::journal::{self, DataArea};
 use crate::md::superblocks::{Superblocks, superblocks_of};

@@ -155,18 +155,18 @@ impl DdfVolume {
 }
 
 /// Reads so many bytes at an offset (bytes); `None` where that cannot be.
-pub type ReadDrive<'a> = dyn FnMut(u64, usize) -> Option<Vec<u8>> + 'a;
+pub type DdfRead<'a> = dyn FnMut(u64, usize) -> Option<Vec<u8>> + 'a;
 
 /// What a drive's metadata says; `None` if it has none.
 #[must_use]
-pub fn find(size_bytes: u64, read: &mut ReadDrive<'_>) -> Option<Result<Ddf, DdfError>> {
+pub fn find(size_bytes: u64, read: &mut DdfRead<'_>) -> Option<Result<Ddf, DdfError>> {
     let at = size_bytes.checked_sub(SECTOR_BYTES)?;
     let anchor = read(at, 512).filter(|bytes| bytes.len() == 512 && be32(bytes, 0) == MAGIC)?;
     Some(follow(&anchor, size_bytes, read))
 }
 
 /// Follows an anchor to the header that counts.
-fn follow(anchor: &[u8], size_bytes: u64, read: &mut ReadDrive<'_>) -> Result<Ddf, DdfError> {
+fn follow(anchor: &[u8], size_bytes: u64, read: &mut DdfRead<'_>) -> Result<Ddf, DdfError> {
     if !is_whole(anchor) {
         return Err(DdfError::Anchor { stored: be32(anchor, 4), computed: checksum(anchor) });
     }
@@ -197,7 +197,7 @@ fn sections(
     header: &[u8],
     sector: u64,
     secondary: bool,
-    read: &mut ReadDrive<'_>,
+    read: &mut DdfRead<'_>,
 ) -> Result<Ddf, &'static str> {
     let mut section = |at: usize, what: &'static str| {
         let (start, len) = (u64::from(be32(header, at)), u64::from(be32(header, at + 4)) * SECTOR_BYTES);

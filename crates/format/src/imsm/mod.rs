@@ -212,7 +212,7 @@ pub struct ImsmBadBlocks {
 }
 
 /// Reads so many bytes at an offset (bytes); `None` where that cannot be.
-pub type ReadDrive<'a> = dyn FnMut(u64, usize) -> Option<Vec<u8>> + 'a;
+pub type ImsmRead<'a> = dyn FnMut(u64, usize) -> Option<Vec<u8>> + 'a;
 
 /// Where the anchor of a drive of this size may be, and bytes of a sector there.
 #[must_use]
@@ -223,7 +223,7 @@ pub fn anchors(size_bytes: u64) -> Vec<(u64, u32)> {
 
 /// What a drive's metadata says; `None` if it has none.
 #[must_use]
-pub fn find(size_bytes: u64, read: &mut ReadDrive<'_>) -> Option<Result<Imsm, ImsmError>> {
+pub fn find(size_bytes: u64, read: &mut ImsmRead<'_>) -> Option<Result<Imsm, ImsmError>> {
     anchors(size_bytes).into_iter().find_map(|(at, sector)| {
         let anchor = read(at, sector as usize).filter(|bytes| bytes.starts_with(SIGNATURE))?;
         Some(whole(&anchor, at, sector, read).and_then(|bytes| Imsm::decode(&bytes, sector)))
@@ -231,7 +231,7 @@ pub fn find(size_bytes: u64, read: &mut ReadDrive<'_>) -> Option<Result<Imsm, Im
 }
 
 /// All of the metadata in order: the anchor's sector, then those before it.
-fn whole(anchor: &[u8], anchor_at: u64, sector: u32, read: &mut ReadDrive<'_>) -> Result<Vec<u8>, ImsmError> {
+fn whole(anchor: &[u8], anchor_at: u64, sector: u32, read: &mut ImsmRead<'_>) -> Result<Vec<u8>, ImsmError> {
     let bytes = le32(anchor, SIZE_AT);
     if bytes > METADATA_BYTES_MAX || (bytes as usize) < TABLE_AT || !bytes.is_multiple_of(4) {
         return Err(ImsmError::Size { found: bytes });
@@ -363,8 +363,8 @@ impl ImsmVolume {
     /// How far a drive that is being filled is filled, in sectors of its part of the volume; `None`
     /// where nothing is being filled, or how far is not known.
     ///
-    /// The unit was found by experiment (docs/formats.md §10.4): 512 sectors where data is mirrored,
-    /// with parity whole strips of 128 sectors at least.
+    /// The unit was found by experiment (docs/formats.md §10.4): 512 sectors where data is
+    /// mirrored, with parity whole strips of 128 sectors at least.
     #[must_use]
     pub fn rebuilt_sectors(&self) -> Option<u64> {
         let strip = u64::from(self.map.strip_sectors).max(1);

@@ -6,9 +6,9 @@ use super::*;
 use crate::md::assemble::{Access, Policy, Slot, Verdict, assemble};
 use crate::md::facts::MemberFacts;
 
-const REBUILD: &[u8] = include_bytes!("../../../format/tests/data/imsm.bin");
-const TWO: &[u8] = include_bytes!("../../../format/tests/data/imsm-two.bin");
-const DDF: &[u8] = include_bytes!("../../../format/tests/data/ddf.bin");
+const REBUILD: &[u8] = include_bytes!("../../../../format/tests/data/imsm.bin");
+const TWO: &[u8] = include_bytes!("../../../../format/tests/data/imsm-two.bin");
+const DDF: &[u8] = include_bytes!("../../../../format/tests/data/ddf.bin");
 const SECTORS: u64 = 49152;
 
 fn metadata(drive: &[u8]) -> Option<ContainerMetadata> {
@@ -86,7 +86,7 @@ fn a_drive_of_ddf_knows_itself() {
     assert_eq!(placed.missing, [(32768, "the DDF container".to_owned())]);
 }
 
-/// Damage that nobody's checksum sees: no panic, no slot beyond the table, no window beyond the
+/// Damage that no checksum sees: no panic, no slot beyond the table, no window beyond the
 /// drive.
 #[test]
 fn metadata_that_makes_no_sense_is_refused_and_never_a_panic() {

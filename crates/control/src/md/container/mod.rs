@@ -1,7 +1,7 @@
 //! Containers of firmware RAID: drives that carry IMSM or DDF metadata, and the volumes on them.
 //!
 //! Each part that a drive has of a volume becomes a member of its own, a window on the drive
-//! ([`Extent`]), with facts in the words of md: generation, slots, who failed, how far a rebuild
+//! ([`Extent`]), with facts in the words of md: generation, slots, failures, how far a rebuild
 //! came. From there on a volume is an array like others, judged by the same rules
 //! ([`crate::md::assemble`]), that is only read. `imsm` and `ddf` translate, `identity` tells which
 //! drive of an IMSM container a file or device is, `clip` ends a volume where the container says

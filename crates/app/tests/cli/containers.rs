@@ -404,6 +404,24 @@ fn damaged_metadata_is_never_read_as_something_else() {
     }
 }
 
+/// A drive that was partitioned after its container was given up is what its partitions are.
+#[test]
+fn metadata_that_was_left_on_a_drive_hides_nothing() {
+    let Some(case) = Container::unpack("imsm-r5-4d-16k") else { return };
+    let mut bytes = fs::read(&case.drives[1]).unwrap();
+    bytes[446 + 4] = 0x83;
+    bytes[446 + 8..446 + 12].copy_from_slice(&2048_u32.to_le_bytes());
+    bytes[446 + 12..446 + 16].copy_from_slice(&4096_u32.to_le_bytes());
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let partition = 2048 * 512;
+    bytes[partition + 1080..partition + 1082].copy_from_slice(&[0x53, 0xef]);
+    fs::write(&case.drives[1], &bytes).unwrap();
+    let said = run(["scan", &case.drives[1]]);
+    for words in ["left from before", "dm-1.img:p1", "ext"] {
+        assert!(said.text().contains(words), "expected `{words}`: {}", said.text());
+    }
+}
+
 #[test]
 fn a_dynamic_disk_of_windows_is_told() {
     let room = Room::new();

@@ -1,9 +1,15 @@
 //! Drives of firmware RAID in a scan: each part that a drive has of a volume becomes a member.
 
 use super::{MemberOrigin, MemberScan};
-use crate::md::container::{self, ContainerDrive, Extent};
-use crate::members::{Member, Whole};
+use crate::lvm::physical;
+use crate::md::container::{self, ContainerDrive, ContainerMetadata, Extent};
+use crate::md::superblocks::superblocks_of;
+use crate::members::{Member, Whole, partitions_of};
 use crate::nodes::{MemberId, Nodes};
+use crate::signature::{FoundSignature, signatures};
+
+/// What is said of a drive that was used in another way since.
+const LEFT_OVER: &str = "it has metadata of firmware RAID at its end, left from before";
 
 /// Finds out whether a member is a drive of firmware RAID, and what it is then.
 ///
@@ -15,7 +21,11 @@ pub(super) fn look_at(found: &mut MemberScan) {
         None => return,
         Some(Err(problem)) => {
             if found.facts.is_none() && found.problem.is_none() {
-                found.problem = Some(problem);
+                // What is in partitions is found all the same.
+                match partitions_of(&found.member) {
+                    Some(_) => found.note = Some(problem.what),
+                    None => found.problem = Some(problem),
+                }
             }
             return;
         }
@@ -25,12 +35,16 @@ pub(super) fn look_at(found: &mut MemberScan) {
         let own = &facts.superblock;
         let end = own.data_offset_sectors.saturating_add(own.data_size_sectors);
         if !metadata.has_volumes() || !metadata.may_hold(end) {
-            found.note = Some("it has metadata of firmware RAID at its end, left from before".to_owned());
+            found.note = Some(LEFT_OVER.to_owned());
             return;
         }
         found.note = Some("its md superblock is the content of a volume of firmware RAID".to_owned());
         (found.facts, found.chosen, found.problem) = (None, None, None);
         found.superblocks.clear();
+    }
+    if metadata.has_volumes() && is_left_over(&found.member, &metadata) {
+        found.note = Some(LEFT_OVER.to_owned());
+        return;
     }
     if metadata.has_volumes() {
         found.problem = None;
@@ -40,6 +54,27 @@ pub(super) fn look_at(found: &mut MemberScan) {
     if found.container.is_none() {
         found.note = container::place_one(found.member.size_sectors(), &metadata);
     }
+}
+
+/// Whether a drive was partitioned and used after its container was given up. A table of partitions
+/// with a size that no mirrored volume has is that of the drive, or of a volume that is striped; and
+/// what lies in the partitions of such a volume is not where the drive alone would have it.
+fn is_left_over(member: &Member, metadata: &ContainerMetadata) -> bool {
+    let Some(table) = partitions_of(member) else { return false };
+    let usable: Vec<_> = table.partitions.iter().filter(|partition| partition.is_usable()).collect();
+    let ends = usable.iter().map(|partition| partition.start_sectors.saturating_add(partition.len_sectors));
+    if ends.max().is_none_or(|end| metadata.may_hold(end)) {
+        return false;
+    }
+    let whole = Whole::new(member.clone());
+    usable.iter().any(|partition| {
+        let (start, len) = (partition.start_sectors, partition.len_sectors);
+        Member::part(&whole, member.name.clone(), start, len).is_ok_and(|part| {
+            !superblocks_of(&part).valid.is_empty()
+                || matches!(physical::read(&part), Some(Ok(_)))
+                || signatures(&part).is_ok_and(|found| found.iter().any(FoundSignature::is_file_system))
+        })
+    })
 }
 
 /// Adds what the drives from `first` on have of volumes.

@@ -158,6 +158,8 @@ impl Explanation<'_> {
             Reason::UnknownFeatures { .. } | Reason::ReshapeUnknown | Reason::JournalNotEmpty { .. } => {
                 self.mdadm("")
             }
+            Reason::Container { .. } => self.serve("--read-only"),
+            Reason::ContainerRefused { .. } => "mdadm --assemble --scan".to_owned(),
             Reason::Raid0Layout => self.mdadm(" --update=layout-original"),
             Reason::Reshaping(_)
             | Reason::JournalUnused

@@ -20,6 +20,7 @@ mod bench;
 mod browser;
 mod compat;
 mod console;
+mod containers;
 mod contract;
 mod copied;
 mod copy;

@@ -7,6 +7,8 @@
 pub use wattle_format::md::{DeviceRole, Features, Reshape, Uuid, Version};
 use wattle_format::md::{SuperblockFields, bitmap, ppl};
 
+pub use crate::md::container::{ContainerFormat, ContainerRefusal, ContainerVolume};
+
 /// `resync_offset` of an array whose parity and copies agree everywhere.
 pub const CLEAN: u64 = u64::MAX;
 
@@ -52,6 +54,9 @@ pub struct SuperblockFacts {
     /// The reshape in progress: level, layout and chunk above are then the old ones, `raid_disks`
     /// is new.
     pub reshape: Option<Reshape>,
+    /// What it is as a volume of a container, if there is no superblock and firmware's metadata
+    /// says all this.
+    pub container: Option<ContainerVolume>,
 }
 
 impl SuperblockFacts {
@@ -78,7 +83,14 @@ impl SuperblockFacts {
             data_size_sectors: fields.data_size_sectors(),
             features: fields.features(),
             reshape: fields.reshape(),
+            container: None,
         }
+    }
+
+    /// Whose metadata it is, as mdadm calls it: `1.2`, `imsm`.
+    #[must_use]
+    pub fn metadata_name(&self) -> String {
+        self.container.as_ref().map_or_else(|| self.version.to_string(), |volume| volume.format.to_string())
     }
 
     /// How many slots it had before a reshape; without one as many as it has. May be anything that

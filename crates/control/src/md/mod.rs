@@ -6,7 +6,8 @@
 //! [`ppl`] keep on the members what the engine must know after a crash, [`running`] is what an
 //! operator does to it, [`admit`] decides on which terms a device comes in, [`spares`] puts spares
 //! to use, [`sums`] keeps what recorded scrubs remember. [`create`] makes a new array, [`compat`]
-//! says what else opens it.
+//! says what else opens it. [`container`] takes from firmware's metadata what a superblock would
+//! say.
 
 pub mod admit;
 pub(crate) mod areas;
@@ -16,6 +17,7 @@ pub mod bitmap;
 mod bookkeeping;
 pub mod commit;
 pub mod compat;
+pub mod container;
 pub mod create;
 pub mod facts;
 pub(crate) mod journal;

@@ -7,6 +7,7 @@ use wattle_engine::geometry::{Geometry, GeometryError, layout_name};
 use wattle_engine::units::SECTOR_BYTES;
 
 use crate::md::assemble::ReshapeAssembly;
+use crate::md::facts::{ContainerFormat, ContainerRefusal};
 use crate::problem::{Check, Code, Problem};
 
 /// Something that keeps an array from being written or from being served at all.
@@ -132,6 +133,18 @@ pub enum Reason {
         /// What it may say.
         expected: &'static str,
     },
+    /// Firmware's metadata, which is not written.
+    Container {
+        /// Whose.
+        format: ContainerFormat,
+    },
+    /// A volume of a container that is not read.
+    ContainerRefused {
+        /// Whose metadata says so.
+        format: ContainerFormat,
+        /// Why.
+        refusal: ContainerRefusal,
+    },
     /// The numbers do not fit together.
     Geometry {
         /// The member that holds the superblock.
@@ -218,6 +231,11 @@ impl Reason {
             Self::BitmapUnreadable { .. } => Code::ReadFailed,
             Self::Ambiguous { .. } => Code::Ambiguous,
             Self::BadNumber { .. } | Self::Geometry { .. } => Code::ImpossibleGeometry,
+            Self::Container { .. } => Code::ContainerReadOnly,
+            Self::ContainerRefused { refusal: ContainerRefusal::Migrating { .. }, .. } => {
+                Code::ContainerMigrating
+            }
+            Self::ContainerRefused { .. } => Code::ContainerUnsupported,
         }
     }
 
@@ -351,6 +369,22 @@ impl Reason {
             Self::Ambiguous { .. } => {
                 ("members of the same generation agree on everything", "leave out the member that is wrong")
             }
+            Self::Container { .. } => (
+                "wattle reads what firmware RAID keeps on its drives and does not write it",
+                "serve it with --read-only; mdadm writes it: `mdadm --assemble --scan` on a Linux machine that has the drives",
+            ),
+            Self::ContainerRefused { refusal: ContainerRefusal::Migrating { .. }, .. } => (
+                "part of it lies in the old layout and part in the new one, and where they meet is known to the firmware and to mdadm",
+                "let the firmware or mdadm finish it on the machine it comes from, then read it",
+            ),
+            Self::ContainerRefused { refusal: ContainerRefusal::Number { .. }, .. } => (
+                "no firmware writes such a number; the metadata is damaged, or of a kind that is not known",
+                "leave the drive that says so out if the others are enough; `wattle scan --json` shows all members",
+            ),
+            Self::ContainerRefused { .. } => (
+                "how such a volume lies on its drives is not known for certain, and a guess could give wrong data",
+                "assemble it with mdadm or with the firmware; `wattle rescue` looks for layouts by what is on the drives",
+            ),
             Self::BadNumber { .. } | Self::Geometry { .. } => (
                 "md writes no such superblock; it is damaged or was made to look like one",
                 "leave the member out; `wattle examine` shows every field",
@@ -420,6 +454,10 @@ impl fmt::Display for Reason {
                 write!(f, "{member}: {field} is {found}, expected {expected}")
             }
             Self::Geometry { member, source } => write!(f, "{member}: {source}"),
+            Self::Container { format } => write!(f, "it is a volume of a container with {format} metadata"),
+            Self::ContainerRefused { format, refusal } => {
+                write!(f, "a volume with {format} metadata: {refusal}")
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::md::badblocks;
 use crate::md::bitmap::{self, BitmapBits};
 use crate::md::bookkeeping;
 use crate::md::commit::{MdMetadata, SharedSuperblocks, SuperblockPlace};
+use crate::md::container;
 use crate::md::ppl::{self, LogMember};
 use crate::md::reshape::{self, BackupFile, SideTrust};
 use crate::md::sums::{self, ScrubSums};
@@ -46,10 +47,30 @@ pub struct ClaimedMember {
     pub name: String,
     /// Open for writing, unless the array is only read.
     pub device: Device,
-    /// As it is on disk.
-    pub superblock: Superblock,
+    /// As it is on disk; `None` of a member of a container, whose data begins with the device.
+    pub superblock: Option<Superblock>,
     /// Its bad sectors.
     pub bad: BadRanges,
+}
+
+impl ClaimedMember {
+    /// Where its data begins.
+    fn data_offset(&self) -> Sector {
+        self.superblock.as_ref().map_or(Sector(0), |own| Sector(own.data_offset_sectors()))
+    }
+
+    /// Its superblock, for what is written.
+    ///
+    /// # Errors
+    /// A [`Problem`]: it has none, as a member of a container.
+    pub(crate) fn written_superblock(&self) -> Result<&Superblock, Problem> {
+        self.superblock.as_ref().ok_or_else(|| container::not_written(&self.name))
+    }
+
+    /// Its partial parity log.
+    fn log_area(&self) -> Option<wattle_engine::state::ppl::LogArea> {
+        ppl::area(self.superblock.as_ref()?, self.device.size_bytes())
+    }
 }
 
 /// An array that was started, and what else belongs to it.
@@ -72,7 +93,7 @@ impl Claimed {
     /// Its members and spares: their names, with their superblocks as they are on disk.
     pub fn superblocks(&self) -> impl Iterator<Item = (&str, &Superblock)> {
         let all = self.seats.iter().flatten().chain(&self.spares);
-        all.map(|member| (member.name.as_str(), &member.superblock))
+        all.filter_map(|member| Some((member.name.as_str(), member.superblock.as_ref()?)))
     }
 
     /// An array whose members are open and ours by other means: drives of a simulation. `seats` are
@@ -115,8 +136,17 @@ impl Claimed {
     pub fn served_geometry(&self) -> Option<Geometry> {
         match &self.assembly.reshape {
             Some(reshape) => reshape::whole(Sector(reshape.size_sectors)),
-            None => self.assembly.geometry.clone(),
+            None => match self.clipped_sectors() {
+                Some(sectors) => reshape::whole(Sector(sectors)),
+                None => self.assembly.geometry.clone(),
+            },
         }
+    }
+
+    /// Where the array ends, if its container ends it before its members do.
+    fn clipped_sectors(&self) -> Option<u64> {
+        let whole = self.assembly.geometry.as_ref()?.array_sectors().0;
+        self.assembly.ends_at_sectors().filter(|end| *end > 0 && *end < whole)
     }
 
     /// What the array is.
@@ -151,7 +181,8 @@ impl Claimed {
         let returning = self.returning.iter().map(|(who, member)| (who.member, member));
         let (mut sites, mut kept) = (Vec::new(), Vec::new());
         for (ix, member) in seats.chain(spares).chain(returning) {
-            kept.extend(bookkeeping::metadata(sites.len(), &member.device, &member.superblock, regions));
+            let Some(superblock) = &member.superblock else { continue };
+            kept.extend(bookkeeping::metadata(sites.len(), &member.device, superblock, regions));
             sites.push(site(ix, member));
         }
         (sites, kept)
@@ -222,19 +253,25 @@ impl Claimed {
             sums,
             ..ArraySpec::new(self.assembly.name(), geometry, seats)
         };
+        let (spec, below) = match self.clipped_sectors() {
+            Some(sectors) => container::clip(core, spec, sectors).await?,
+            None => (spec, Vec::new()),
+        };
         let metadata: Box<dyn Metadata> = match &books {
             Some(books) => Box::new(SharedSuperblocks(books.clone())),
             None => Box::new(NoMetadata),
         };
         let (spec, metadata) = adapt(spec, metadata, books.clone());
         let handle = ArrayHandle::start(core, spec, metadata).await;
+        let handle = if below.is_empty() { handle } else { handle.over(below) };
         let first = 2 * self.assembly.slots.len() as u32;
-        let names = (0..).zip(&self.seats);
+        let clipped = self.clipped_sectors().map(|_| (MemberKey(0), "the volume's drives".to_owned()));
+        let names = (0..).zip(&self.seats).filter(|_| clipped.is_none());
         let names = names.filter_map(|(seat, who)| Some((MemberKey(seat), who.as_ref()?.name.clone())));
         Ok(Started {
             handle,
             books,
-            names: names.collect(),
+            names: names.chain(clipped.clone()).collect(),
             spares: (first..).map(MemberKey).zip(self.spares).collect(),
             returning: self.returning,
             replayed,
@@ -244,10 +281,10 @@ impl Claimed {
     /// What keeps the superblocks, and the bitmap if there is one.
     async fn books(&self, core: &Core) -> Result<Rc<MdMetadata>, Problem> {
         let split = |member: &ClaimedMember| {
-            (SuperblockPlace { device: member.device.clone() }, member.superblock.clone())
+            Some((SuperblockPlace { device: member.device.clone() }, member.superblock.clone()?))
         };
-        let seats = self.seats.iter().map(|member| member.as_ref().map(split)).collect();
-        let spares = self.spares.iter().map(split).collect();
+        let seats = self.seats.iter().map(|member| member.as_ref().and_then(split)).collect();
+        let spares = self.spares.iter().filter_map(split).collect();
         let books = MdMetadata::new(core, &self.assembly, seats, spares);
         for (seat, member) in (0..).map(MemberIx).zip(&self.seats) {
             if let Some(member) = member {
@@ -264,7 +301,11 @@ impl Claimed {
                 let member = member.as_ref()?;
                 let slot = self.assembly.slots.get(seat as usize);
                 let in_sync = matches!(slot, Some(Slot::InSync { .. }));
-                Some((MemberKey(seat), bitmap::BitmapPlace::of(&member.device, &member.superblock), in_sync))
+                Some((
+                    MemberKey(seat),
+                    bitmap::BitmapPlace::of(&member.device, member.superblock.as_ref()?),
+                    in_sync,
+                ))
             });
             let uuid = self.stored_uuid();
             let copies = bitmap::BitmapCopies::open(core, members.collect(), &uuid, &bits)
@@ -287,7 +328,7 @@ impl Claimed {
 
     fn stored_uuid(&self) -> [u8; 16] {
         let any = self.seats.iter().flatten().next();
-        any.map(|member| member.superblock.stored_uuid()).unwrap_or_default()
+        any.and_then(|member| Some(member.superblock.as_ref()?.stored_uuid())).unwrap_or_default()
     }
 
     /// By seat.
@@ -333,10 +374,10 @@ impl Claimed {
             };
             Some(LogMember {
                 device: claimed.device.clone(),
-                data_offset: Sector(claimed.superblock.data_offset_sectors()),
+                data_offset: claimed.data_offset(),
                 valid_below,
                 bad: claimed.bad.clone(),
-                log: ppl::area(&claimed.superblock, claimed.device.size_bytes()),
+                log: claimed.log_area(),
             })
         };
         let members: Vec<_> = self.assembly.slots.iter().zip(&self.seats).map(member).collect();
@@ -408,13 +449,14 @@ impl Trust {
 
 /// A claimed member as the engine takes it, whole.
 pub(crate) fn spec_of(key: MemberKey, member: &ClaimedMember) -> MemberSpec {
+    let superblock = member.superblock.as_ref();
     MemberSpec {
         key: Some(key),
-        log: ppl::area(&member.superblock, member.device.size_bytes()),
+        log: member.log_area(),
         bad: member.bad.clone(),
-        bad_entries_max: badblocks::entries_max(&member.superblock, &member.device),
-        write_mostly: member.superblock.device_flags().contains(DeviceFlags::WRITE_MOSTLY),
-        ..MemberSpec::in_sync(member.device.clone(), Sector(member.superblock.data_offset_sectors()))
+        bad_entries_max: superblock.map_or(0, |own| badblocks::entries_max(own, &member.device)),
+        write_mostly: superblock.is_some_and(|own| own.device_flags().contains(DeviceFlags::WRITE_MOSTLY)),
+        ..MemberSpec::in_sync(member.device.clone(), member.data_offset())
     }
 }
 

@@ -134,9 +134,13 @@ impl Verdict {
             Self::Faulty { according_to } => format!("according to {according_to} it has failed; not used"),
             Self::Stale { slot, events_behind, utime_secs } => {
                 let place = slot.map(|slot| format!(" in slot {slot}")).unwrap_or_default();
+                // Intel's metadata does not say when it was written.
+                let written = match *utime_secs {
+                    0 => String::new(),
+                    secs => format!(", last written {}", Utc(secs)),
+                };
                 format!(
-                    "the array went on without it{place}, {events_behind} events behind, last written {}; not used",
-                    Utc(*utime_secs)
+                    "the array went on without it{place}, {events_behind} events behind{written}; not used"
                 )
             }
             Self::Duplicate { slot, other } => {

@@ -30,6 +30,25 @@ pub(super) fn drive_id(sys: &Path, rdev: u64) -> Option<String> {
     })
 }
 
+/// Serial numbers alone: NVMe, virtio, SATA and SCSI (the page that the drive answers with, behind
+/// a head of four bytes).
+const SERIALS: [(&str, usize); 3] = [("device/serial", 0), ("serial", 0), ("device/vpd_pg80", 4)];
+
+/// The serial number of the drive of a device number; a partition has none.
+pub(super) fn serial(sys: &Path, rdev: u64) -> Option<String> {
+    let node = format!("{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    let directory = sys.join("dev/block").join(node).canonicalize().ok()?;
+    if directory.join("partition").exists() {
+        return None;
+    }
+    let told = SERIALS.iter().filter_map(|(file, head)| {
+        let bytes = fs::read(directory.join(file)).ok()?;
+        let text = String::from_utf8_lossy(bytes.get(*head..)?);
+        Some(text.trim_matches(|c: char| c.is_whitespace() || c.is_control()).to_owned())
+    });
+    told.into_iter().find(|text| !text.is_empty())
+}
+
 /// Whether two members show the same where superblocks would be.
 pub(super) fn show_the_same(one: &Member, other: &Member) -> bool {
     ends_are_the_same(one.device.size_bytes(), other.device.size_bytes(), |second, at, len| {
@@ -107,5 +126,12 @@ mod tests {
         assert_eq!(id(8, 17).as_deref(), Some("naa.5000c500a1b2c3d4, partition 1"));
         assert_eq!(id(259, 0).as_deref(), Some("eui.0025385a91b0c1d2"));
         assert_eq!((id(254, 0), id(7, 0)), (None, None), "it tells none");
+
+        put("devices/sdb/device/vpd_pg80", "\0\u{80}\0\u{14}     WD-WCC4E1234567\n");
+        put("devices/nvme0n1/device/serial", "S2R6NX0H123456  \n");
+        let serial = |major, minor| serial(sys.path(), rustix::fs::makedev(major, minor));
+        assert_eq!(serial(259, 0).as_deref(), Some("S2R6NX0H123456"));
+        assert!(serial(8, 16).is_some_and(|serial| serial.ends_with("WD-WCC4E1234567")));
+        assert_eq!((serial(8, 17), serial(8, 32), serial(254, 0)), (None, None, None));
     }
 }

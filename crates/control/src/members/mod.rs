@@ -358,6 +358,21 @@ impl Member {
         within.filter(|run| !run.is_empty()).map(|run| run.start - start..run.end - start).collect()
     }
 
+    /// The serial number that it tells of itself, if it is a whole drive of this machine. Of a loop
+    /// device the file below may say it in its name.
+    #[must_use]
+    pub(crate) fn serial(&self) -> Option<String> {
+        let Identity::Block { rdev } = self.identity else { return None };
+        drive_id::serial(Path::new("/sys"), rdev)
+    }
+
+    /// Of a part of a member that was claimed, all of it.
+    #[must_use]
+    pub(crate) fn whole_of_part(&self) -> Option<Self> {
+        let whole = &self.part.as_ref()?.whole;
+        Some(Self { device: whole.claimed.get()?.clone(), ..whole.member.clone() })
+    }
+
     /// Whether it is a drive in memory or none at all, which nothing else can have written before.
     #[must_use]
     pub fn is_made_up(&self) -> bool {

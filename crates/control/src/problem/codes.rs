@@ -518,6 +518,26 @@ codes! {
         "Keys to an encrypted device are in its header and nowhere else. Of LUKS2 there are two copies of the header, and both were tried; \
          of the areas with the keys there is one. A backup of the header (`cryptsetup luksHeaderBackup`) opens the device: \
          --header MEMBER=FILE. Without one, and with every slot damaged, what is encrypted cannot be read by any program.";
+
+    ContainerDamaged = 320, Failed, "metadata of firmware RAID is damaged",
+        "The drive ends as a drive of Intel RAID (IMSM) or of a DDF container does, and what is written there does not hold: a checksum, a \
+         size, a table that does not fit. Where volumes lie on the drive is written there. The other drives of the container have the same \
+         metadata, and may be enough without this one.";
+    ContainerReadOnly = 321, Refused, "volumes of firmware RAID are only read",
+        "wattle reads Intel RAID (IMSM) and DDF containers: `cat`, `copy`, `ls`, `get` and `serve --read-only` work. It does not \
+         write their metadata, so it writes nothing at all. mdadm assembles and writes them.";
+    ContainerDriveUnknown = 322, Refused, "which drive of a container it is, is not known",
+        "All drives of an Intel RAID container carry the same metadata. It lists drives by their serial numbers, which the hardware tells and a \
+         copy does not. A file is known by a serial number in its name: link it (`ln -s copy.img SERIAL.img`) and give the link. Volumes of which \
+         every drive is a whole copy need no names.";
+    ContainerMigrating = 323, Refused, "a volume of firmware RAID is being changed",
+        "Its data is being moved to another layout or level. Firmware and mdadm know where old and new meet and keep what is between in a place \
+         of their own; wattle does not read that. Let them finish it.";
+    ContainerUnsupported = 324, Refused, "a volume of firmware RAID that is not read",
+        "The metadata describes a level, a way of nesting or a number of which it is not known for certain how it lies on drives. What is not certain is not read. The message names what it is.";
+    ContainerTruncated = 325, Failed, "a drive of firmware RAID is not all there",
+        "Firmware RAID keeps its metadata at the end of each drive. A copy that stopped early, a drive behind an adapter that hides its end, or \
+         one with a host protected area (HPA) has none. Copy it whole; `hdparm -N` shows a host protected area.";
     LinuxTooOld = 360, Refused, "that Linux does not open an array",
         "Superblocks say what a kernel has to know, and a kernel that does not know it refuses the array. The message names what it is. \
          What can be taken back without loss `wattle compat` takes back; all else is taken out by a Linux, or a wattle, that opens the array. \

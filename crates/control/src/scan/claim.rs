@@ -2,9 +2,11 @@
 
 use wattle_engine::BadRanges;
 
-use super::{ArrayScan, MemberScan, Scan};
+use super::{ArrayScan, MemberOrigin, MemberScan, Scan};
 use crate::md::areas::member_facts;
 use crate::md::assemble::{Access, Assembly};
+use crate::md::container;
+use crate::md::reason::Reason;
 use crate::md::reshape::BackupFile;
 use crate::md::start::{Claimed, ClaimedMember};
 use crate::md::superblocks::superblocks_of;
@@ -24,6 +26,9 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
     let assembly = array.assembly.clone();
     if let Some(refusal) = assembly.refusal() {
         return Err(refusal);
+    }
+    if let Some(volume) = assembly.array.container.as_ref().filter(|_| !read_only) {
+        return Err(Reason::Container { format: volume.format }.problem(assembly.name()));
     }
     if !read_only && assembly.reshape.is_some() {
         return Err(only_read(&assembly));
@@ -90,6 +95,16 @@ fn claim_member(
 ) -> Result<ClaimedMember, MemberError> {
     let seen = &scan.members[member];
     let claimed: Member = seen.member.claim_within(claim, whole)?;
+    if let MemberOrigin::Container { of, .. } = seen.origin {
+        // What the drive says now, as the decision knows it.
+        let before = scan.members[of].container.as_ref();
+        let now = claimed.whole_of_part().and_then(|drive| container::read(&drive)).and_then(Result::ok);
+        if before.is_none() || now.as_ref() != before {
+            return Err(MemberError::Changed { name: claimed.name });
+        }
+        let (name, device) = (claimed.name, claimed.device);
+        return Ok(ClaimedMember { name, device, superblock: None, bad: BadRanges::NONE });
+    }
     // Between the look and the lock another process may have run the array.
     let now = superblocks_of(&claimed);
     let Some(superblock) = seen.superblock().filter(|known| now.valid.contains(known)) else {
@@ -100,7 +115,7 @@ fn claim_member(
     if seen.facts.as_ref() != Some(&member_facts(&claimed, superblock)) {
         return Err(MemberError::Changed { name: claimed.name });
     }
-    let superblock = superblock.clone();
+    let superblock = Some(superblock.clone());
     Ok(ClaimedMember { name: claimed.name, device: claimed.device, superblock, bad: BadRanges::NONE })
 }
 
@@ -116,10 +131,11 @@ impl Claimed {
         }
         let look_at = |ix: usize| {
             let seen = &scan.members[array.members[ix]];
+            let is_part = matches!(seen.origin, MemberOrigin::Container { .. });
             Some(ClaimedMember {
                 name: seen.member.name.clone(),
                 device: seen.member.device.clone(),
-                superblock: seen.superblock()?.clone(),
+                superblock: if is_part { None } else { Some(seen.superblock()?.clone()) },
                 bad: assembly.bad[ix].clone(),
             })
         };

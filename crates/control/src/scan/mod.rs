@@ -6,6 +6,7 @@
 //! stops the scan of the others: what is wrong with it is a [`Problem`] of that member.
 
 mod claim;
+mod containers;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,7 @@ use crate::lvm::damaged_label;
 use crate::lvm::physical::{self, Members, PhysicalVolume};
 use crate::md::areas;
 use crate::md::assemble::{Assembly, Policy, Slot, Verdict, assemble};
+use crate::md::container::ContainerMetadata;
 use crate::md::facts::{JournalFacts, MemberFacts, Uuid};
 use crate::md::journal::{self, DataArea};
 use crate::md::superblocks::{Superblocks, superblocks_of};
@@ -33,6 +35,10 @@ pub use claim::claim;
 /// Labels of physical volumes and the starts of partition tables, with blocks of up to 4 KiB, are
 /// before this byte.
 const LABELS_BYTES: u64 = 8192;
+
+/// What is said of a drive of Windows' Logical Disk Manager.
+const DYNAMIC_DISK: &str = "it is a dynamic disk of Windows (LDM): its volumes, spanned and mirrored ones too, are in a \
+                            database at its end that is not read here; Windows and `ldmtool` on Linux put them together";
 
 /// Everything known of the members given, and of their partitions.
 #[derive(Debug, Default)]
@@ -54,6 +60,13 @@ pub enum MemberOrigin {
         of: MemberId,
         /// Its number.
         number: u32,
+    },
+    /// It is what a drive of firmware RAID has of a volume.
+    Container {
+        /// The drive: which of [`Scan::members`].
+        of: MemberId,
+        /// Where the volume begins on it, sectors.
+        start_sector: u64,
     },
     /// It is the volume of an array of [`Scan::arrays`].
     Array(ArrayId),
@@ -83,6 +96,8 @@ pub struct MemberScan {
     /// Its partition table, if its partitions are members: what an array covers as a whole has
     /// none.
     pub table: Option<PartitionTable>,
+    /// What it says as a drive of firmware RAID, if it is one: its parts of volumes are members.
+    pub container: Option<ContainerMetadata>,
     /// How it is encrypted; `None` for nearly all, and before it was looked at.
     pub encryption: Option<Encryption>,
     /// Something to know of it that is no problem.
@@ -308,6 +323,7 @@ impl Scan {
             let whole = look_at(member, origin, policy.forced);
             self.add_with_partitions(whole, policy.forced);
         }
+        containers::expand(&mut self.members, first);
         drop_unconfirmed(&mut self.members, first, policy.forced);
         let open: Vec<_> = self.arrays.ids().filter(|id| !settled.contains(id)).collect();
         let waiting: BTreeMap<_, _> =
@@ -336,24 +352,7 @@ impl Scan {
 
     /// Takes in a volume that was just made: whatever is left on it does not count.
     pub(crate) fn add_made(&mut self, member: Member, origin: MemberOrigin) {
-        let (superblocks, damaged, signatures, unreadable) = Default::default();
-        self.members.push(MemberScan {
-            member,
-            origin,
-            physical: None,
-            table: None,
-            encryption: None,
-            note: None,
-            backup: None,
-            superblocks,
-            damaged,
-            signatures,
-            unread_places: 0,
-            unreadable,
-            facts: None,
-            chosen: None,
-            problem: None,
-        });
+        self.members.push(bare(member, origin));
     }
 
     /// Looks again at what is on a member. What was made of it when it was looked at first stays.
@@ -368,6 +367,10 @@ impl Scan {
     /// A table on a device that is a member as a whole is the content of its array, or left over.
     /// But a superblock near the end of the device is near the end of its last partition too.
     fn add_with_partitions(&mut self, mut whole: MemberScan, forced: Forced) {
+        if whole.container.as_ref().is_some_and(ContainerMetadata::has_volumes) {
+            self.members.push(whole);
+            return;
+        }
         let (of, table) = (self.members.next_id(), partitions_of(&whole.member));
         let Some(table) = table.filter(|table| table.partitions.iter().any(Partition::is_usable)) else {
             self.members.push(whole);
@@ -403,6 +406,9 @@ impl Scan {
                 self.members.push(whole);
                 return;
             }
+        }
+        if table.partitions.iter().any(|partition| partition.kind.is_ldm()) {
+            whole.note.get_or_insert_with(|| DYNAMIC_DISK.to_owned());
         }
         whole.table = Some(table.clone());
         self.members.push(whole);
@@ -499,27 +505,41 @@ fn compare_journal(
     found != JournalFacts::NotEmpty
 }
 
+/// A member of which nothing is known, or looked for.
+fn bare(member: Member, origin: MemberOrigin) -> MemberScan {
+    let (superblocks, damaged, signatures, unreadable) = Default::default();
+    MemberScan {
+        member,
+        origin,
+        physical: None,
+        table: None,
+        container: None,
+        encryption: None,
+        note: None,
+        backup: None,
+        superblocks,
+        damaged,
+        signatures,
+        unread_places: 0,
+        unreadable,
+        facts: None,
+        chosen: None,
+        problem: None,
+    }
+}
+
 fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
     let Superblocks { valid, damaged, unreadable } = superblocks_of(&member);
     let read = |offset_bytes, len_bytes| member.read(offset_bytes, len_bytes);
     let (signatures, unread_signatures) = readable_signatures(member.device.size_bytes(), &read);
     let places = unreadable.len();
     let mut found = MemberScan {
-        member,
-        origin,
-        physical: None,
-        table: None,
-        encryption: None,
-        note: None,
-        backup: None,
         superblocks: valid,
         damaged,
         signatures,
         unread_places: places,
         unreadable: unreadable.into_iter().chain(unread_signatures).collect(),
-        facts: None,
-        chosen: None,
-        problem: None,
+        ..bare(member, origin)
     };
     found.chosen = match found.superblocks.as_slice() {
         [] => None,
@@ -533,6 +553,12 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         }
     };
     found.facts = found.superblock().map(|superblock| areas::member_facts(&found.member, superblock));
+    if matches!(found.origin, MemberOrigin::Given | MemberOrigin::Logical { .. }) {
+        containers::look_at(&mut found);
+    }
+    if found.container.is_some() {
+        return found;
+    }
     if found.chosen.is_none() && found.problem.is_none() {
         judge_damaged(&mut found);
     }

@@ -105,6 +105,7 @@ impl Stack {
             }
             if !matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
                 || seen.facts.is_some()
+                || seen.container.is_some()
             {
                 continue;
             }
@@ -173,6 +174,12 @@ impl Stack {
         .of_member(name))
     }
 
+    /// Why there is no way into the volumes of a container: which drive is which is not known.
+    fn unknown_drive(&self) -> Option<Problem> {
+        let mut problems = self.scan.members.iter().filter_map(|seen| seen.problem.as_ref());
+        problems.find(|problem| problem.code == Code::ContainerDriveUnknown).cloned()
+    }
+
     fn locked_problem(seen: &MemberScan) -> Option<Problem> {
         seen.encryption.as_ref()?.problem(&seen.member.name)
     }
@@ -207,27 +214,29 @@ impl Stack {
                 Ok((*volume).clone())
             }
             ([], None) => Err(self.locked().unwrap_or_else(|| self.scan.nothing_found())),
-            ([], Some(name)) => Err(match self.blocked_by().cloned().or_else(|| self.locked()) {
-                // What is asked for may lie on what cannot be looked into.
-                Some(blocked) => Problem {
-                    what: format!(
-                        "no volume is called {name}, and not everything can be looked into: {}",
-                        blocked.what
-                    ),
-                    force: None,
-                    ..blocked
-                },
-                None => Problem::new(
-                    Code::NoSuchVolume,
-                    format!("no volume is called {name}"),
-                    if named.is_empty() {
-                        "there is no volume on these members".to_owned()
-                    } else {
-                        format!("these members hold {}", list(&named))
+            ([], Some(name)) => Err(
+                match self.blocked_by().cloned().or_else(|| self.locked()).or_else(|| self.unknown_drive()) {
+                    // What is asked for may lie on what cannot be looked into.
+                    Some(blocked) => Problem {
+                        what: format!(
+                            "no volume is called {name}, and not everything can be looked into: {}",
+                            blocked.what
+                        ),
+                        force: None,
+                        ..blocked
                     },
-                    "name one of them, or give the members of the one you mean",
-                ),
-            }),
+                    None => Problem::new(
+                        Code::NoSuchVolume,
+                        format!("no volume is called {name}"),
+                        if named.is_empty() {
+                            "there is no volume on these members".to_owned()
+                        } else {
+                            format!("these members hold {}", list(&named))
+                        },
+                        "name one of them, or give the members of the one you mean",
+                    ),
+                },
+            ),
             (several, _) => Err(Problem::new(
                 Code::SeveralVolumes,
                 format!("{} volumes to choose from", several.len()),
@@ -319,7 +328,7 @@ impl Stack {
         while let Some(ix) = todo.pop() {
             match self.scan.members[ix].origin {
                 MemberOrigin::Given => {}
-                MemberOrigin::Partition { of, .. } => todo.push(of),
+                MemberOrigin::Partition { of, .. } | MemberOrigin::Container { of, .. } => todo.push(of),
                 MemberOrigin::Decrypted { of } => {
                     let encryption = self.scan.members[of].encryption.as_ref();
                     below.wanted.encrypted.extend(encryption.map(|found| found.header.uuid.clone()));
@@ -380,6 +389,7 @@ impl Stack {
         let member = &self.scan.members[ix];
         let is_inside = |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Decrypted { of } if of == ix);
         member.facts.is_some()
+            || member.container.is_some()
             || member.table.is_some()
             || self.scan.members.iter().any(is_inside)
             || self.groups.iter().any(|group| group.devices.contains(&Some(ix)))

@@ -412,7 +412,7 @@ impl Stack {
                 self.running.push(Layer::Array(handle.clone()));
                 handle.volume()
             }
-            MemberOrigin::Given | MemberOrigin::Partition { .. } => {
+            MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Container { .. } => {
                 let claim = match self.options.purpose {
                     Purpose::Look => None,
                     Purpose::Read => Some(Claim::Read),

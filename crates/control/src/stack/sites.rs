@@ -28,7 +28,7 @@ pub type MemberIdentity = (UndoTargetKind, Option<String>);
 pub fn key(stack: &Stack, member: MemberId) -> MemberIdentity {
     let seen = &stack.scan.members[member];
     match seen.origin {
-        MemberOrigin::Given | MemberOrigin::Partition { .. } => {
+        MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Container { .. } => {
             (UndoTargetKind::Member, Some(absolute(&seen.member.name)))
         }
         MemberOrigin::Array(array) => {

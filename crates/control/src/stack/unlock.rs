@@ -100,7 +100,7 @@ impl Stack {
 /// Looks whether a member is encrypted: where its header is recognised, where one was named for it,
 /// and where nothing else is recognised and the second header of LUKS2 may be left.
 fn look(seen: &MemberScan, keys: &Keyring) -> Option<Result<Encryption, Problem>> {
-    if seen.facts.is_some() || seen.physical.is_some() {
+    if seen.facts.is_some() || seen.physical.is_some() || seen.container.is_some() {
         return None;
     }
     if let Some(on) = keys.header_of(&seen.member.name) {

@@ -406,7 +406,7 @@ mod crashes {
         let member = |ix: usize| ClaimedMember {
             name: format!("drive of {:?}", there[ix].1.device_uuid()),
             device: there[ix].0.clone(),
-            superblock: there[ix].1.clone(),
+            superblock: Some(there[ix].1.clone()),
             bad: bad[ix].clone(),
         };
         let slots = assembly.slots.iter().map(|slot: &Slot| slot.member().map(member));

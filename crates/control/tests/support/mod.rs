@@ -25,6 +25,7 @@ pub fn array(level: i32, n: u16) -> Vec<MemberFacts> {
     (0..n)
         .map(|slot| {
             let superblock = SuperblockFacts {
+                container: None,
                 version: Version::V12,
                 set_uuid: Uuid([7; 16]),
                 set_name: "host:data".to_owned(),

@@ -24,6 +24,12 @@ impl PartitionType {
         }
     }
 
+    /// Whether Windows' Logical Disk Manager has it: the drive is a dynamic disk.
+    #[must_use]
+    pub fn is_ldm(self) -> bool {
+        self.name().is_some_and(|name| name.starts_with("Windows LDM"))
+    }
+
     /// Whether it holds logical partitions instead of data.
     #[must_use]
     pub fn is_extended(self) -> bool {
@@ -42,7 +48,7 @@ impl fmt::Display for PartitionType {
     }
 }
 
-const MBR: [(u8, &str); 26] = [
+const MBR: [(u8, &str); 27] = [
     (0x01, "FAT12"),
     (0x04, "FAT16"),
     (0x05, "extended"),
@@ -53,6 +59,7 @@ const MBR: [(u8, &str); 26] = [
     (0x0e, "FAT16"),
     (0x0f, "extended"),
     (0x27, "Windows recovery"),
+    (0x42, "Windows LDM data"),
     (0x82, "Linux swap"),
     (0x83, "Linux"),
     (0x85, "Linux extended"),
@@ -115,7 +122,8 @@ mod tests {
             assert!(GPT[..at].iter().all(|(other, _)| other != guid), "{guid} twice");
         }
         assert_eq!(PartitionType::Mbr(0xfd).to_string(), "Linux RAID");
-        assert_eq!(PartitionType::Mbr(0x42).to_string(), "type 42");
+        assert_eq!(PartitionType::Mbr(0x43).to_string(), "type 43");
+        assert!(PartitionType::Mbr(0x42).is_ldm() && !PartitionType::Mbr(0x07).is_ldm());
         let unknown = Guid([0x42; 16]);
         assert_eq!(PartitionType::Gpt(unknown).to_string(), "type 42424242-4242-4242-4242-424242424242");
     }

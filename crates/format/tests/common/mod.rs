@@ -148,6 +148,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds.push(map);
     seeds.push(LUKS1.to_vec());
     seeds.push(LUKS2_JSON.to_vec());
+    // Ends of drives of containers that mdadm wrote; that of DDF with shorter tables.
+    let drives: [&[u8]; 3] = [
+        include_bytes!("../data/imsm.bin"),
+        include_bytes!("../data/imsm-two.bin"),
+        include_bytes!("../data/ddf.bin"),
+    ];
+    seeds.extend(drives.map(<[u8]>::to_vec));
     let mut mbr = disk::Disk::new(40, 512);
     mbr.mbr_entry(0, 0, 0xfd, 20, 10);
     mbr.mbr_entry(0, 1, 5, 1, 10);

@@ -79,7 +79,7 @@ impl ServedFacts {
             assembly.problems().into_iter().map(|problem| format!("{} ({})", problem.what, problem.code));
         Self {
             uuid: Some(assembly.uuid().to_string()),
-            metadata: Some(assembly.array.version.to_string()),
+            metadata: Some(assembly.array.metadata_name()),
             consistency: match geometry.kind() {
                 LevelKind::Striped => "none",
                 _ if assembly.array.features.intersects(Features::PPL | Features::MULTIPLE_PPLS) => "ppl",

@@ -79,6 +79,7 @@ pub fn devices(stack: &Stack, on: &[String]) -> Result<Vec<MemberId>, Problem> {
     let free = members.filter(|(_, seen)| {
         matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Array(_) | MemberOrigin::Decrypted { .. })
             && seen.facts.is_none()
+            && seen.container.is_none()
             && seen.table.is_none()
             && seen.encryption.is_none()
     });
@@ -200,7 +201,7 @@ pub fn linux_name(stack: &Stack, member: MemberId) -> String {
             Some(encryption) => format!("/dev/mapper/luks-{}", encryption.header.uuid),
             None => seen.member.name.clone(),
         },
-        MemberOrigin::Given | MemberOrigin::Partition { .. } => {
+        MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Container { .. } => {
             let path = wattle_rt::path_of_text(&seen.member.name).canonicalize();
             path.ok()
                 .and_then(|path| path.to_str().map(str::to_owned))

@@ -148,7 +148,7 @@ pub fn wiped(seen: &MemberScan) -> Vec<Area> {
 /// It cannot be used.
 pub async fn size_bytes(core: &Core, stack: &mut Stack, member: MemberId) -> Result<u64, Problem> {
     match stack.scan.members[member].origin {
-        MemberOrigin::Given | MemberOrigin::Partition { .. } => {
+        MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Container { .. } => {
             Ok(stack.scan.members[member].member.device.size_bytes())
         }
         MemberOrigin::Array(_) | MemberOrigin::Logical { .. } | MemberOrigin::Decrypted { .. } => {
@@ -160,7 +160,7 @@ pub async fn size_bytes(core: &Core, stack: &mut Stack, member: MemberId) -> Res
 /// What is best written at once; 0 if nothing is.
 async fn stripe_bytes(core: &Core, stack: &mut Stack, member: MemberId) -> Result<u64, Problem> {
     let bytes = match stack.scan.members[member].origin {
-        MemberOrigin::Given | MemberOrigin::Partition { .. } => {
+        MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Container { .. } => {
             stack.scan.members[member].member.device.io_opt_bytes()
         }
         MemberOrigin::Array(_) | MemberOrigin::Logical { .. } | MemberOrigin::Decrypted { .. } => {

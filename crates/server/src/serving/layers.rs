@@ -160,7 +160,7 @@ fn on_drives(stack: &Stack, array: ArrayId) -> bool {
 fn on_drive(stack: &Stack, member: MemberId) -> bool {
     match stack.scan.members[member].origin {
         MemberOrigin::Given => true,
-        MemberOrigin::Partition { of, .. } => on_drive(stack, of),
+        MemberOrigin::Partition { of, .. } | MemberOrigin::Container { of, .. } => on_drive(stack, of),
         MemberOrigin::Array(_) | MemberOrigin::Logical { .. } | MemberOrigin::Decrypted { .. } => false,
     }
 }

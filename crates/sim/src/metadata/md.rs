@@ -227,7 +227,7 @@ impl AssembledArray {
             ClaimedMember {
                 name: format!("drive{drive}"),
                 device: drives[*drive].clone(),
-                superblock: superblock.clone(),
+                superblock: Some(superblock.clone()),
                 bad: self.assembly.bad[ix].clone(),
             }
         };

@@ -151,7 +151,7 @@ fn array(stack: &Stack, found: &ArrayScan, state: &StateDir) -> ArrayFacts {
         slots: facts.raid_disks,
         missing: assembly.degraded() as u32,
         members: array_members(stack, found),
-        metadata: facts.version.to_string(),
+        metadata: facts.metadata_name(),
         bitmap: freshest.map(|facts| facts.bitmap != BitmapFacts::None),
         log: Some(facts.features.0 & logs.0 != 0),
         sync: Some(match assembly.state {

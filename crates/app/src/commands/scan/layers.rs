@@ -126,6 +126,7 @@ fn kind(origin: MemberOrigin) -> &'static str {
     match origin {
         MemberOrigin::Given => "drive",
         MemberOrigin::Partition { .. } => "partition",
+        MemberOrigin::Container { .. } => "container",
         MemberOrigin::Array(_) => "array",
         MemberOrigin::Logical { .. } => "logical",
         MemberOrigin::Decrypted { .. } => "decrypted",
@@ -350,7 +351,7 @@ impl Drawing<'_> {
         match *node {
             Node::Member(ix) => {
                 let mut held = members(
-                    &|origin| matches!(origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Decrypted { of } if of == ix),
+                    &|origin| matches!(origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Container { of, .. } | MemberOrigin::Decrypted { of } if of == ix),
                 );
                 // What lies on several things is drawn below none of them.
                 let groups = self.stack.groups.entries();
@@ -465,7 +466,7 @@ impl Drawing<'_> {
                 );
             }
             MemberOrigin::Decrypted { .. } => what.push("decrypted".to_owned()),
-            MemberOrigin::Given | MemberOrigin::Array(_) => {}
+            MemberOrigin::Given | MemberOrigin::Container { .. } | MemberOrigin::Array(_) => {}
         }
         if let Some(facts) = &seen.facts {
             what.push(format!("member of {}", printable(facts.superblock.short_name())));

@@ -245,7 +245,10 @@ fn report(stack: &Stack) -> Report {
     let scan = &stack.scan;
     // Layers are volumes.
     let members = scan.members.ids().filter(|&ix| {
-        matches!(scan.members[ix].origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
+        matches!(
+            scan.members[ix].origin,
+            MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Container { .. }
+        )
     });
     Report {
         schema_version: SCHEMA_VERSION,
@@ -281,7 +284,7 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         name: assembly.name().to_owned(),
         full_name: array.set_name.clone(),
         uuid: array.set_uuid.to_string(),
-        metadata: array.version.to_string(),
+        metadata: array.metadata_name(),
         level: level.map_or_else(|| array.level.to_string(), |level| level.to_string()),
         layout: level.and_then(|level| layout_name(level, array.layout)),
         chunk_bytes: (array.chunk_sectors > 0).then(|| bytes(u64::from(array.chunk_sectors))),
@@ -364,7 +367,7 @@ fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
         problem: member.problem.as_ref().map(ErrorReport::from),
         in_tree: member.table.is_some()
             || member.physical.is_some()
-            || matches!(member.origin, MemberOrigin::Partition { .. }),
+            || matches!(member.origin, MemberOrigin::Partition { .. } | MemberOrigin::Container { .. }),
     }
 }
 

@@ -63,7 +63,9 @@ fn picture(stack: &Stack, screen: Screen) -> LayerPlot {
         {
             let drawn = match seen.origin {
                 MemberOrigin::Given => Some(member(&mut boxes, stack, ix, Vec::new(), screen)),
-                MemberOrigin::Partition { of, .. } | MemberOrigin::Decrypted { of } => boxes
+                MemberOrigin::Partition { of, .. }
+                | MemberOrigin::Container { of, .. }
+                | MemberOrigin::Decrypted { of } => boxes
                     .members
                     .get(&of)
                     .copied()

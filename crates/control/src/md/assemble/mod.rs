@@ -268,8 +268,17 @@ impl Assembly {
     pub fn size_sectors(&self) -> Option<u64> {
         match &self.reshape {
             Some(reshape) => Some(reshape.size_sectors),
-            None => self.geometry.as_ref().map(|geometry| geometry.array_sectors().0),
+            None => {
+                let whole = self.geometry.as_ref().map(|geometry| geometry.array_sectors().0)?;
+                Some(self.ends_at_sectors().map_or(whole, |end| end.min(whole)))
+            }
         }
+    }
+
+    /// Where a volume of a container ends by what that says, sectors.
+    #[must_use]
+    pub fn ends_at_sectors(&self) -> Option<u64> {
+        self.array.container.as_ref()?.size_sectors
     }
 
     /// The array's UUID.
@@ -292,6 +301,12 @@ impl Assembly {
             Level::from_md(self.array.level).is_some_and(|level| level.kind() == LevelKind::Mirrored);
         match (self.synced(), mirrored) {
             (true, _) => None,
+            (false, true) if self.array.container.is_some() => Some(
+                "copies are not known to agree everywhere: what was never written, or in flight at a crash, may change when a member is lost; mdadm or the firmware resyncs them",
+            ),
+            (false, false) if self.array.container.is_some() => Some(
+                "parity is not known to be right everywhere: a member lost now loses data there; mdadm or the firmware makes it right",
+            ),
             (false, _) if self.replay_log => Some(
                 "parity in flight at the crash is in the partial parity logs: serving the array read-write replays them",
             ),
@@ -484,6 +499,15 @@ fn check_features(
             reasons.refuse(Reason::ReshapeUnknown);
         }
         None => {}
+    }
+    if let Some(volume) = &array.container {
+        match &volume.refused {
+            Some(refusal) => {
+                let (format, refusal) = (volume.format, refusal.clone());
+                reasons.refused.insert(0, Reason::ContainerRefused { format, refusal });
+            }
+            None => reasons.read_only(Reason::Container { format: volume.format }),
+        }
     }
     if array.has(Features::CLUSTERED) {
         reasons.read_only(Reason::Clustered);

@@ -37,7 +37,8 @@ impl RunningArray {
             self.returning.borrow().iter().find(|(_, member)| same_place(&member.name, name)).cloned();
         if let Some((_, member)) = returning {
             let newcomer =
-                Newcomer::known(&self.core, &member.name, &member.device, &member.superblock).await?;
+                Newcomer::known(&self.core, &member.name, &member.device, member.written_superblock()?)
+                    .await?;
             let seat = self.join(newcomer, None, place, terms).await?;
             self.returning.borrow_mut().retain(|(_, other)| other.name != member.name);
             return Ok(seat);

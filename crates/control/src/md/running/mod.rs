@@ -553,7 +553,8 @@ impl RunningArray {
 
     /// Takes back a member that was away.
     pub(crate) async fn re_add(&self, who: ReAddCandidate, member: ClaimedMember) -> Result<Seat, Problem> {
-        let newcomer = Newcomer::known(&self.core, &member.name, &member.device, &member.superblock).await?;
+        let newcomer =
+            Newcomer::known(&self.core, &member.name, &member.device, member.written_superblock()?).await?;
         self.join(newcomer, None, WantedSeat::Slot(who.slot), Terms::default()).await
     }
 

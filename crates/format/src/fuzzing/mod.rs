@@ -2,6 +2,10 @@
 //! the smoke test call the same code. Beyond "no panic" each asserts what must hold for whatever
 //! was accepted.
 
+mod containers;
+
+pub use containers::{fuzz_ddf, fuzz_imsm};
+
 use crate::dm::{self, ArrayWalk, Walk, cache, raid, snapshot, thin};
 use sha2::{Digest, Sha256};
 
@@ -460,7 +464,7 @@ pub fn luks_header(json: &[u8]) -> Vec<u8> {
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 18] = [
+pub const ALL: [(&str, FuzzTarget); 20] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),
@@ -479,4 +483,6 @@ pub const ALL: [(&str, FuzzTarget); 18] = [
     ("overlay", fuzz_overlay),
     ("undo", fuzz_undo),
     ("luks", fuzz_luks),
+    ("imsm", containers::fuzz_imsm),
+    ("ddf", containers::fuzz_ddf),
 ];

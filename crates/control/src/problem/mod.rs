@@ -167,6 +167,8 @@ pub enum Check {
     Space,
     /// Take the recorded position of a reshape for the place where the kernel was.
     ReshapePosition,
+    /// Do without what a journal holds, where it is missing or cannot be followed.
+    Journal,
 }
 
 impl Check {
@@ -184,6 +186,7 @@ impl Check {
         Self::InUse,
         Self::Space,
         Self::ReshapePosition,
+        Self::Journal,
     ];
 
     /// As on the command line.
@@ -191,6 +194,7 @@ impl Check {
     pub fn name(self) -> &'static str {
         match self {
             Self::ReshapePosition => "reshape-position",
+            Self::Journal => "journal",
             Self::DirtyDegraded => "dirty-degraded",
             Self::Signature => "signature",
             Self::SplitBrain => "split-brain",

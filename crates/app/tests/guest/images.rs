@@ -37,7 +37,7 @@ pub fn read_all(guest: &Guest) {
             failed.extend(difference(facts, &output).map(|why| format!("{name} without {missing:?}: {why}")));
         }
     }
-    // Only the older form of checksums waits for its journal.
+    // The default of LVM2: a journal may hold what was written last.
     let refused = cat("journaled1", &left(&disks[..DISKS], &[]), &[]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(3), "{said}");

@@ -531,9 +531,9 @@ codes! {
         "The log of a RAID 5 journal was to be replayed in memory, and a page of it could not be read, a member could not give what its stripe \
          has, or the log changed since the array was looked at. Nothing was written.";
     IntegrityJournal = 343, Refused, "an integrity device has a journal of its own",
-        "The images of a volume with checksums (`lvcreate --raidintegrity y`) are devices of dm-integrity. In its journal mode, writes that were \
-         acknowledged may be only in its journal, whose entries are not read here. In its bitmap mode, which is the default of LVM2, all data is \
-         in its place and is read, without comparing it with its checksums. `--force=journal` reads the data of an image in journal mode, and may \
+        "The images of a volume with checksums (`lvcreate --raidintegrity y`) are devices of dm-integrity. In its journal mode, the default of LVM2, \
+         writes that were acknowledged may be only in its journal, whose entries are not read here. In its bitmap mode (`--raidintegritymode \
+         bitmap`) all data is in its place and is read, without comparing it with its checksums. `--force=journal` reads the data of an image in journal mode, and may \
          return old data where the machine had crashed.";
     DamagedWritecache = 344, Failed, "a writecache cannot be followed",
         "What a volume of type writecache has in its cache is newer than its origin, and the list at the start of the cache says which blocks \

@@ -109,11 +109,15 @@ pub fn note_unused(scan: &Scan, array: &ArrayScan) {
 }
 
 /// Tells, before an array is read, that it is in the middle of a reshape, and what of it is an
-/// error.
-pub fn note_reshape(array: &ArrayScan) {
+/// error; what of it comes from a journal; and what the operator has overridden of that.
+pub fn note_state(array: &ArrayScan) {
     let problems = array.assembly.problems().into_iter();
-    let reshaping = problems.filter(|problem| problem.code == Code::Reshaping);
-    reshaping.for_each(|problem| output::note(&printable(&problem.what)));
+    let told = problems.filter(|problem| matches!(problem.code, Code::Reshaping | Code::JournalNotEmpty));
+    told.for_each(|problem| output::note(&printable(&problem.what)));
+    for reason in array.assembly.overridden.iter().filter(|reason| reason.check() == Some(Check::Journal)) {
+        let problem = reason.problem(array.assembly.name());
+        output::note(&printable(&format!("{}; --force={}: {}", problem.what, Check::Journal, problem.why)));
+    }
 }
 
 /// Runs `main` on as many cores as asked for, or else as there are, up to `cores_max`.

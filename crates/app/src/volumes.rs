@@ -110,7 +110,7 @@ async fn find(core: &Core, stack: &mut Stack, meant: Meant<'_>) -> Result<Volume
     for &array in &stack.below(&[member]).arrays {
         let array = &stack.scan.arrays[array];
         members::note_unused(&stack.scan, array);
-        members::note_reshape(array);
+        members::note_state(array);
         if let Some(note) = array.assembly.unsynced_note() {
             output::note(note);
         }

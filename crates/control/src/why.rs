@@ -155,15 +155,17 @@ impl Explanation<'_> {
             }
             Reason::DegradedNotAllowed { .. } => self.serve("--degraded=auto"),
             Reason::DuplicateRole { second, .. } => self.serve_without("", Some(second)),
-            Reason::UnknownFeatures { .. } | Reason::ReshapeUnknown | Reason::JournalNotEmpty { .. } => {
-                self.mdadm("")
-            }
+            Reason::UnknownFeatures { .. }
+            | Reason::ReshapeUnknown
+            | Reason::JournalNotEmpty { .. }
+            | Reason::JournalDamaged { .. } => self.mdadm(""),
+            Reason::JournalMissing => self.serve("--read-only --force=journal"),
             Reason::Container { .. } => self.serve("--read-only"),
             Reason::ContainerRefused { .. } => "mdadm --assemble --scan".to_owned(),
             Reason::Raid0Layout => self.mdadm(" --update=layout-original"),
             Reason::Reshaping(_)
             | Reason::JournalUnused
-            | Reason::JournalMissing
+            | Reason::JournalReplayed { .. }
             | Reason::Clustered
             | Reason::CollidingLayout { .. }
             | Reason::BitmapVersion { .. }

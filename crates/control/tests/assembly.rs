@@ -4,7 +4,7 @@
 
 use wattle_control::assemble::{Access, Assembly, Slot, SyncState, Verdict, assemble};
 use wattle_control::facts::{
-    BadBlockEntry, CLEAN, DeviceRole, Features, JournalFacts, MemberFacts, SuperblockFacts,
+    BadBlockEntry, CLEAN, DeviceRole, Features, JournalEnd, JournalFacts, MemberFacts, SuperblockFacts,
 };
 use wattle_control::reason::Reason;
 use wattle_control::{Check, Code, Forced};
@@ -353,7 +353,7 @@ fn features_that_cost_access() {
 
 #[test]
 fn journals() {
-    let journaled = |journal: Option<JournalFacts>| {
+    let members = |journal: Option<JournalFacts>| {
         let mut members = array(5, 3);
         each(&mut members, |superblock| {
             superblock.features = Features::JOURNAL;
@@ -365,17 +365,31 @@ fn journals() {
             device.journal = Some(log);
             members.push(device);
         }
-        decide(&members)
+        members
     };
-    assert_eq!(read_only(&journaled(None)), [Code::JournalMissing]);
+    let journaled = |journal| decide(&members(journal));
+    let forced = |journal| assemble(&members(journal), Forced::default().with(Check::Journal)).unwrap();
+    assert_eq!(refusals(&journaled(None)), [Code::JournalMissing]);
+    assert_eq!(read_only(&forced(None)), [Code::NotSupportedYet]);
     let empty = journaled(Some(JournalFacts::Empty));
     assert_eq!(empty.verdicts[3], Verdict::Journal);
     assert_eq!(read_only(&empty), [Code::NotSupportedYet]);
     assert_eq!(read_only(&journaled(Some(JournalFacts::Written { pages: 9 }))), [Code::NotSupportedYet]);
     assert_eq!(refusals(&journaled(Some(JournalFacts::NotEmpty))), [Code::JournalNotEmpty]);
-    let ahead = journaled(Some(JournalFacts::Ahead { pages: 3 }));
-    assert_eq!(refusals(&ahead), [Code::JournalNotEmpty]);
-    assert!(ahead.refusal().unwrap().what.contains("3 of its pages"));
+    assert_eq!(read_only(&forced(Some(JournalFacts::NotEmpty))), [Code::NotSupportedYet]);
+    let not_followed = [None, Some(JournalFacts::NotEmpty)].map(|journal| forced(journal).replay_journal);
+    assert_eq!(not_followed, [None, None], "without the journal is without the journal");
+    for (end, told) in [(JournalEnd::Whole, "3 pages"), (JournalEnd::CutShort, "cut short")] {
+        let ahead = journaled(Some(JournalFacts::Ahead { pages: 3, end }));
+        assert_eq!((read_only(&ahead), ahead.replay_journal), (vec![Code::JournalNotEmpty], Some(3)));
+        assert!(ahead.problems()[0].what.contains(told), "{:?}", ahead.problems());
+    }
+    let damaged = Some(JournalFacts::Ahead { pages: 3, end: JournalEnd::Damaged });
+    assert_eq!(refusals(&journaled(damaged))[..1], [Code::JournalDamaged]);
+    assert_eq!(
+        (read_only(&forced(damaged)), forced(damaged).replay_journal),
+        (vec![Code::JournalNotEmpty], Some(3))
+    );
 }
 
 /// A list of lost sectors that can be read is passed on, in sectors of the member's data. One that

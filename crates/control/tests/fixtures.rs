@@ -127,18 +127,18 @@ fn a_journal_is_read_over_if_the_members_have_all_of_it() {
     assert_eq!(array.assembly.geometry.as_ref().unwrap().array_sectors().0, 28672);
     assert!(start::claim(&found, array, false).unwrap().read_only());
 
-    let refused = |found: &Scan| match &found.arrays[ArrayId::nth(0)].assembly.access {
-        Access::Refused(reasons) => reasons.iter().find_map(|reason| match reason {
-            Reason::JournalNotEmpty { pages, .. } => Some(*pages),
+    let ahead = |found: &Scan| match &found.arrays[ArrayId::nth(0)].assembly.access {
+        Access::ReadOnly(reasons) => reasons.iter().find_map(|reason| match reason {
+            Reason::JournalReplayed { pages, is_cut_short: false } => Some(*pages),
             _ => None,
         }),
-        _ => None,
+        access => panic!("{access:?}"),
     };
     // The log has seven pages of data for member 2 and their parity on member 0. Data of a member
     // that is missing is on the others, as long as they fit each other.
     let without = |left_out: usize| {
         let rest: Vec<_> = (0..4).filter(|&ix| ix != left_out).map(|ix| images[ix].clone()).collect();
-        refused(&scan_of(&rest))
+        ahead(&scan_of(&rest))
     };
     assert_eq!([0, 1, 2].map(without), [None, None, None]);
     let places = logged_places(&before);
@@ -147,26 +147,25 @@ fn a_journal_is_read_over_if_the_members_have_all_of_it() {
         let mut damaged = before[member].clone();
         damaged[at + 4095] ^= 1;
         std::fs::write(&images[member], &damaged).unwrap();
-        assert_eq!(refused(&scan_of(&images)), Some(Some(1)), "member {member} at {at}");
+        assert_eq!(ahead(&scan_of(&images)), Some(1), "member {member} at {at}");
         // A member that is missing besides hides nothing: without member 2 its data is computed
         // from what is damaged here.
         for left_out in (0..3).filter(|&left_out| left_out != member) {
             let found = without(left_out);
-            assert_eq!(
-                found,
-                Some(Some(if (member, left_out) == (0, 2) { 2 } else { 1 })),
-                "{member} {left_out}"
-            );
+            assert_eq!(found, Some(if (member, left_out) == (0, 2) { 2 } else { 1 }), "{member} {left_out}");
         }
         std::fs::write(&images[member], &before[member]).unwrap();
     }
-    assert!(refused(&scan_of(&images)).is_none());
-    // A page of the log that is not what was logged: what was logged is unknown.
+    assert!(ahead(&scan_of(&images)).is_none());
+    // A page of the log that is not what was logged, in its last block: it was cut short.
     let last = (LOG_TAIL_BYTES..before[3].len()).rev().find(|&at| before[3][at] != 0).unwrap();
     let mut damaged = before[3].clone();
     damaged[last] ^= 1;
     std::fs::write(&images[3], &damaged).unwrap();
-    assert_eq!(refused(&scan_of(&images)), Some(None));
+    let found = scan_of(&images);
+    let access = &found.arrays[ArrayId::nth(0)].assembly.access;
+    let cut_short = Reason::JournalReplayed { pages: 0, is_cut_short: true };
+    assert!(matches!(access, Access::ReadOnly(reasons) if reasons == &[cut_short]), "{access:?}");
 }
 
 /// Where the log of `raid5-3d-journal` begins on member 3: 2280 sectors into its data.

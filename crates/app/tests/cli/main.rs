@@ -48,6 +48,7 @@ mod nbd;
 mod operating;
 mod orders;
 mod overlay;
+mod partial_group;
 mod plan;
 mod plan_apply;
 mod remote;

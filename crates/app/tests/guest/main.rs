@@ -14,8 +14,10 @@ mod crypt;
 mod cuts;
 mod groups;
 mod history;
+mod images;
 mod judge;
 mod left;
+mod logs;
 mod nbd;
 mod pattern;
 mod plans;
@@ -271,6 +273,28 @@ fn what_comes_out_of_a_cut_xfs_of_version_4_is_what_linux_shows() {
 fn volumes_of_every_kind_are_read() {
     let Some(guest) = Guest::ready("6.12") else { return };
     volumes::read_all(&guest);
+}
+
+/// RAID volumes whose images are gone, images with checksums, writecaches.
+#[test]
+fn volumes_without_some_of_their_images_are_read() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    images::read_all(&guest);
+}
+
+/// Partial parity logs and journals after a crash, in memory.
+#[test]
+fn what_was_in_flight_is_read_as_linux_recovers_it() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    logs::judge(&guest, 4, 2);
+}
+
+/// The same for more arrays, cut more often: minutes.
+#[test]
+#[ignore = "minutes: part of the long run"]
+fn whatever_was_in_flight_is_read_as_linux_recovers_it() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    logs::judge(&guest, usize::MAX, 4);
 }
 
 /// Ciphers, modes and sizes of sectors, by dm-crypt.

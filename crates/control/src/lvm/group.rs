@@ -44,6 +44,11 @@ pub struct VolumeState {
     /// Parts of it are on physical volumes that are missing, so that it is served without them,
     /// read-only.
     pub partial: bool,
+    /// How much of it that is, in bytes; 0 where it is not known, as in a volume made of others.
+    pub lost_bytes: u64,
+    /// RAID images that are missing or out of use, of it and of what it is made of: what they hold
+    /// is read through redundancy.
+    pub images_out: usize,
     /// What its operator should know: images that are missing, a cache that was done without.
     pub notes: Vec<String>,
 }

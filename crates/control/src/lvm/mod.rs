@@ -14,6 +14,7 @@ pub mod edit;
 pub mod file_system;
 pub mod flags;
 pub mod group;
+mod integrity;
 mod metadata;
 mod mirror;
 pub(crate) mod open;
@@ -25,6 +26,7 @@ mod raid;
 pub mod relocate;
 mod snapshot;
 mod thin;
+mod writecache;
 
 pub use group::{GroupScan, VolumeState};
 pub use physical::PhysicalVolume;

@@ -54,6 +54,10 @@ pub(crate) struct Opened {
     pub volume: VolumeRef,
     /// Parts of it are missing.
     pub partial: bool,
+    /// As in [`super::VolumeState`].
+    pub lost_bytes: u64,
+    /// As in [`super::VolumeState`].
+    pub images_out: usize,
     /// It must not be written, whatever is below it.
     pub read_only: bool,
     /// Parts of it are on physical volumes that the group went on without: what is there may be out
@@ -160,7 +164,8 @@ impl<'a> Opener<'a> {
         let plan = self.plan_lv(lv, view).await?;
         let read_only = plan.must_not_be_written() || self.read_only;
         let volume = self.start(&full_name, plan.segments, plan.below, read_only).await?;
-        Ok(Opened { volume, partial: plan.partial, read_only, outdated: plan.outdated, notes: plan.notes })
+        let Plan { partial, lost_bytes, images_out, outdated, notes, .. } = plan;
+        Ok(Opened { volume, partial, lost_bytes, images_out, read_only, outdated, notes })
     }
 
     async fn plan_lv(&mut self, lv: &Lv, view: View) -> Result<Plan, Problem> {
@@ -197,9 +202,13 @@ impl<'a> Opener<'a> {
         let target = match &segment.kind {
             SegmentKind::Striped { stripe_sectors, stripes } => {
                 let mut legs = Vec::new();
+                let extents = segment.extents / stripes.len().max(1) as u64;
                 for stripe in stripes {
-                    self.check_there(full_name, stripe, segment.extents / stripes.len().max(1) as u64)?;
+                    self.check_there(full_name, stripe, extents)?;
                     legs.push(self.leg(stripe, plan).await?);
+                    if self.is_missing(stripe) {
+                        plan.lost_bytes = plan.lost_bytes.saturating_add(self.bytes(extents));
+                    }
                 }
                 match legs[..] {
                     [leg] => SegmentTarget::Linear(leg),
@@ -223,6 +232,14 @@ impl<'a> Opener<'a> {
                         let device_id = self.merged_device(&lv.name).unwrap_or(*device_id);
                         let origin = external_origin.as_deref();
                         self.thin(full_name, len_bytes, pool, device_id, origin, plan).await
+                    }
+                    SegmentKind::Writecache { cache, origin, block_bytes } if whole => {
+                        let parts = (cache.as_str(), origin.as_str());
+                        self.writecache(full_name, len_bytes, parts, *block_bytes, plan).await
+                    }
+                    SegmentKind::Integrity { origin, data_sectors, metadata, mode } if whole => {
+                        let (parts, mode) = ((origin.as_str(), metadata.as_deref()), mode.as_deref());
+                        self.integrity(full_name, len_bytes, parts, *data_sectors, mode, plan).await
                     }
                     SegmentKind::Cache { .. } if whole => self.cache(full_name, len_bytes, kind, plan).await,
                     SegmentKind::ThinPool { .. } | SegmentKind::CachePool { .. } => {
@@ -249,6 +266,12 @@ impl<'a> Opener<'a> {
             return Ok(());
         }
         Err(self.group.short(full_name, pv, end_bytes))
+    }
+
+    /// Whether the physical volume that a stripe is on is missing.
+    fn is_missing(&self, stripe: &Stripe) -> bool {
+        let pv = self.group.vg.pvs.iter().position(|pv| pv.name == stripe.name);
+        pv.is_some_and(|pv| self.group.devices[pv].is_none())
     }
 
     /// Where a stripe is: on a physical volume, or on another logical one.
@@ -315,6 +338,8 @@ pub(super) struct Plan {
     names: Vec<String>,
     pub read_only: bool,
     pub partial: bool,
+    pub lost_bytes: u64,
+    pub images_out: usize,
     pub outdated: bool,
     pub notes: Vec<String>,
 }
@@ -338,6 +363,7 @@ impl Plan {
     pub fn take(&mut self, below: &Opened) {
         self.partial |= below.partial;
         self.outdated |= below.outdated;
+        self.images_out += below.images_out;
         let new: Vec<_> = below.notes.iter().filter(|note| !self.notes.contains(note)).cloned().collect();
         self.notes.extend(new);
     }

@@ -5,7 +5,7 @@ use wattle_format::lvm;
 
 use super::overlay::{OverlayError, RUNS_MAX};
 use super::raid::Refusal;
-use crate::problem::{Code, Problem};
+use crate::problem::{Check, Code, Problem};
 
 pub(super) fn damaged_metadata(member: &str, why: &str) -> Problem {
     Problem::new(
@@ -147,6 +147,28 @@ pub(super) fn cache_missing(volume: &str, missing: &[String]) -> Problem {
         "it is a write-back cache: blocks of it may be newer than the origin's, and only the cache says which",
         "give the physical volumes that the cache is on",
     )
+}
+
+pub(super) fn damaged_writecache(volume: &str, cache: &str, why: &str) -> Problem {
+    Problem::new(
+        Code::DamagedWritecache,
+        format!("{volume}: its writecache on {cache}: {why}"),
+        "blocks of it are newer than the origin's, and which they are is said there only",
+        "see `wattle explain WTL-0344`; work on copies of the drives",
+    )
+}
+
+pub(super) fn integrity_journal(volume: &str) -> Problem {
+    let force = Check::Journal;
+    Problem::new(
+        Code::IntegrityJournal,
+        format!("{volume}: it has checksums, and a journal (`--raidintegritymode journal`)"),
+        "what was written last may be only in its journal, which this version does not read",
+        format!(
+            "activate it where LVM2 is (`lvchange -ay`); --force={force} reads its data without the journal"
+        ),
+    )
+    .forced_by(force)
 }
 
 pub(super) fn mirror_in_doubt(volume: &str, why: &str) -> Problem {

@@ -13,7 +13,7 @@ use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::volume::{MapSegment, SegmentTarget};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Regions};
 use wattle_format::dm::raid::{BITMAP_OFFSET_BYTES, SUPERBLOCK_BYTES, Superblock};
-use wattle_format::lvm::{Image, LvSegment, Raid};
+use wattle_format::lvm::{Image, LvSegment, Raid, SegmentKind};
 use wattle_format::md::bitmap;
 
 use super::open::{Opener, Plan, read};
@@ -106,6 +106,11 @@ impl Opener<'_> {
                 }
             }
         }
+        if raid.images.iter().any(|image| self.has_checksums(&image.data)) {
+            plan.notes.push(format!(
+                "{full_name}: its images have checksums (dm-integrity), which are not compared with what is read"
+            ));
+        }
         let verdict = judge(raid, &known).map_err(refused)?;
         for ((member, standing), image) in members.iter_mut().zip(&verdict.standings).zip(0..) {
             match standing {
@@ -124,6 +129,7 @@ impl Opener<'_> {
             .filter(|(_, member)| member.state != MemberState::InSync)
             .map(|(ix, _)| MemberIx(ix))
             .collect();
+        plan.images_out += lost.iter().count();
         if !geometry.survives(&lost) {
             let why: Vec<_> =
                 verdict.standings.iter().enumerate().filter_map(|(ix, standing)| standing.why(ix)).collect();
@@ -172,8 +178,12 @@ impl Opener<'_> {
         image: &Image,
         notes: &mut Vec<String>,
     ) -> Result<Option<(Known, MemberSpec)>, Problem> {
-        let data = self.open_part(&image.data).await?;
         let Some(meta) = &image.meta else { return Ok(None) };
+        // What `vgreduce --removemissing` leaves of an image that was lost.
+        if self.is_error(&image.data) || self.is_error(meta) {
+            return Ok(None);
+        }
+        let data = self.open_part(&image.data).await?;
         let meta = self.open_part(meta).await?;
         if data.partial || meta.partial {
             return Ok(None);
@@ -200,6 +210,16 @@ impl Opener<'_> {
         let device = data.volume.device(self.core, data.volume.name());
         let device = device.map_err(|error| problems::unreadable(data.volume.name(), 0, error))?;
         Ok(Some((Known { rebuild, superblock, bitmap }, MemberSpec::in_sync(device, Sector(0)))))
+    }
+
+    fn is_error(&self, name: &str) -> bool {
+        let segments = self.group.vg.lv(name).map(|lv| &lv.segments[..]).unwrap_or_default();
+        segments.iter().any(|segment| segment.kind == SegmentKind::Error)
+    }
+
+    fn has_checksums(&self, image: &str) -> bool {
+        let segments = self.group.vg.lv(image).map(|lv| &lv.segments[..]).unwrap_or_default();
+        segments.iter().any(|segment| matches!(segment.kind, SegmentKind::Integrity { .. }))
     }
 
     /// Whether it was made without making redundancy.

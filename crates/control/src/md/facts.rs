@@ -223,11 +223,26 @@ pub enum JournalFacts {
         /// Of 4 KiB each.
         pages: u64,
     },
-    /// Something is logged that the members do not have.
+    /// Something is logged that the members do not have, or the log does not end in good order.
     Ahead {
-        /// How many pages of 4 KiB.
+        /// How many pages of 4 KiB the members do not have.
         pages: u64,
+        /// How it ends.
+        end: JournalEnd,
     },
+}
+
+/// How the log of a journal ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum JournalEnd {
+    /// Before a block that is none of it.
+    #[default]
+    Whole,
+    /// With a meta block whose pages are not what was logged: the power went while they were
+    /// written.
+    CutShort,
+    /// With a block that is not what was logged, and there is more of the log behind it.
+    Damaged,
 }
 
 /// An entry of a bad-block log.

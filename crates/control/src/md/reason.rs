@@ -63,15 +63,26 @@ pub enum Reason {
     Reshaping(ReshapeSummary),
     /// A reshape is not finished, and its superblocks do not say how to read the array.
     ReshapeUnknown,
-    /// The log holds something.
+    /// The log holds something that is not understood.
     JournalNotEmpty {
         /// The journal.
         member: String,
-        /// Pages of 4 KiB that only the journal has; `None` if its log cannot be compared with the
-        /// members.
-        pages: Option<u64>,
     },
-    /// The journal is there and nothing is only in it; a writer would have to use it.
+    /// A block of the log is not what was logged, and there is more behind it.
+    JournalDamaged {
+        /// The journal.
+        member: String,
+        /// Pages of 4 KiB before that block that only the journal has.
+        pages: u64,
+    },
+    /// What only the journal has is read from it; a writer would have to replay it.
+    JournalReplayed {
+        /// Pages of 4 KiB that only the journal has.
+        pages: u64,
+        /// The last block of the log was cut short.
+        is_cut_short: bool,
+    },
+    /// Nothing is only in the journal; a writer would have to use it.
     JournalUnused,
     /// The journal is not among the members.
     JournalMissing,
@@ -219,7 +230,8 @@ impl Reason {
             Self::SplitBrain { .. } => Code::SplitBrain,
             Self::UnknownFeatures { .. } => Code::UnknownFeature,
             Self::Reshaping(_) | Self::ReshapeUnknown => Code::Reshaping,
-            Self::JournalNotEmpty { .. } => Code::JournalNotEmpty,
+            Self::JournalNotEmpty { .. } | Self::JournalReplayed { .. } => Code::JournalNotEmpty,
+            Self::JournalDamaged { .. } => Code::JournalDamaged,
             Self::JournalMissing => Code::JournalMissing,
             Self::JournalUnused => Code::NotSupportedYet,
             Self::Clustered => Code::Clustered,
@@ -245,6 +257,9 @@ impl Reason {
         match self {
             Self::DirtyDegraded { .. } => Some(Check::DirtyDegraded),
             Self::SplitBrain { .. } => Some(Check::SplitBrain),
+            Self::JournalMissing | Self::JournalNotEmpty { .. } | Self::JournalDamaged { .. } => {
+                Some(Check::Journal)
+            }
             _ => None,
         }
     }
@@ -264,7 +279,8 @@ impl Reason {
             Self::DuplicateRole { second: member, .. }
             | Self::SplitBrain { member, .. }
             | Self::UnknownFeatures { member, .. }
-            | Self::JournalNotEmpty { member, .. }
+            | Self::JournalNotEmpty { member }
+            | Self::JournalDamaged { member, .. }
             | Self::BadBlocks { member }
             | Self::BitmapVersion { member, .. }
             | Self::BitmapInvalid { member }
@@ -325,12 +341,22 @@ impl Reason {
                 "assemble it with the kernel and let the reshape finish",
             ),
             Self::JournalNotEmpty { .. } => (
-                "acknowledged writes may be only there, and this version does not replay them",
-                "assemble it with the kernel once, which replays them, and stop it",
+                "acknowledged writes may be only there",
+                "assemble copies of the members with the kernel, which may understand it; --force=journal reads the members without the \
+                 journal, and may return old data, or where a member is missing wrong data",
+            ),
+            Self::JournalDamaged { .. } => (
+                "either the power went while both were written, and nothing of either was acknowledged; or acknowledged writes are lost",
+                "copy the journal device again if it is a copy; --force=journal takes the log up to that block, as the kernel does",
+            ),
+            Self::JournalReplayed { .. } => (
+                "a writer would have to bring it to the members first, which this version does not: what is read has it",
+                "serve it with --read-only, or let the kernel assemble it, which replays the journal",
             ),
             Self::JournalMissing => (
-                "what the journal held may be newer than the members",
-                "give the journal device too; reading works without",
+                "what was acknowledged and is only in the journal is missing then, and where a member is missing too, what is computed of \
+                 stripes that were being written is wrong; nothing on the members says whether there is any",
+                "give the journal device too; --force=journal reads the members without it",
             ),
             Self::JournalUnused => (
                 "writes would have to go through the journal, which this version cannot",
@@ -419,17 +445,28 @@ impl fmt::Display for Reason {
             }
             Self::Reshaping(summary) => summary.fmt(f),
             Self::ReshapeUnknown => f.write_str("a reshape is in progress"),
-            Self::JournalNotEmpty { member, pages: None } => {
+            Self::JournalNotEmpty { member } => {
                 write!(
                     f,
-                    "the journal on {member} is not empty, and its log cannot be compared with the members"
+                    "the journal on {member} is not empty, and its log cannot be read or is not understood"
                 )
             }
-            Self::JournalNotEmpty { member, pages: Some(pages) } => {
+            Self::JournalDamaged { member, pages } => {
                 write!(
                     f,
-                    "the journal on {member} is not empty: {pages} of its pages of 4 KiB are on no member"
+                    "a block of the log of the journal on {member} is not what was logged, and the log goes on behind it; before it are \
+                     {pages} pages of 4 KiB that are on no member"
                 )
+            }
+            Self::JournalReplayed { pages, is_cut_short } => {
+                write!(
+                    f,
+                    "{pages} pages of 4 KiB that its journal has are on no member, and are read from there"
+                )?;
+                if *is_cut_short {
+                    f.write_str("; the last block of the log was cut short, and counts for nothing")?;
+                }
+                Ok(())
             }
             Self::JournalMissing => f.write_str("its journal device is not among the members"),
             Self::JournalUnused => f.write_str("it has a journal"),

@@ -6,6 +6,7 @@
 //! writing.
 
 mod device;
+pub(crate) mod memory;
 
 use std::fmt;
 use std::fs::File;

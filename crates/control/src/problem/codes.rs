@@ -140,11 +140,13 @@ codes! {
          (`--backup-file`) proves what was there. `--force=reshape-position` takes the recorded position for the place where the kernel was; \
          it may return wrong data beyond it.";
     JournalNotEmpty = 52, Refused, "the journal holds data that is not in the array yet",
-        "The RAID 5 journal has entries that were acknowledged and perhaps not written to the members. This version does not \
-         replay it; the kernel does when it assembles the array.";
+        "The RAID 5 journal has entries that were acknowledged and perhaps not written to the members. They are replayed in memory: what is \
+         read has them, and nothing is written; the kernel replays the journal when it assembles the array. Where the log cannot be \
+         followed, the array is refused: `--force=journal` reads the members without it.";
     JournalMissing = 53, Refused, "the journal is missing",
-        "The array has a journal device and it is not among the members. What it held may be newer than the members. The \
-         array can be read, not written.";
+        "The array has a journal device and it is not among the members. What it held may be newer than the members: writes that were \
+         acknowledged, in the write-back mode all that was not yet reclaimed. Give it too. `--force=journal` reads the members without it: old \
+         data where the journal had newer, and wrong data where a member is missing besides and its stripe was being written.";
     Clustered = 54, Refused, "the array belongs to a cluster",
         "A clustered bitmap is coordinated between nodes by a lock manager that wattle does not speak. The array can be read, \
          if no node is writing it.";
@@ -538,6 +540,24 @@ codes! {
     ContainerTruncated = 325, Failed, "a drive of firmware RAID is not all there",
         "Firmware RAID keeps its metadata at the end of each drive. A copy that stopped early, a drive behind an adapter that hides its end, or \
          one with a host protected area (HPA) has none. Copy it whole; `hdparm -N` shows a host protected area.";
+    JournalDamaged = 340, Refused, "the journal's log is broken off",
+        "A block of the log of a RAID 5 journal is not what was logged, and a later block of the same log lies behind it. A power cut leaves \
+         that when the drive wrote the later block first: neither had been acknowledged. Damage of a block that was acknowledged looks the same, \
+         and then what was logged since is lost. `--force=journal` takes the log up to that block, as the kernel does without a word.";
+    InFlightTooLarge = 341, Refused, "what was in flight does not fit into memory",
+        "An array that is only read is recovered in memory: what its logs would have written to the members is kept there, up to 256 MiB. \
+         No writer has so much in flight; serve the array with `--overlay`, or let the kernel recover copies of the members.";
+    JournalNotReplayed = 342, Failed, "the journal could not be replayed",
+        "The log of a RAID 5 journal was to be replayed in memory, and a page of it could not be read, a member could not give what its stripe \
+         has, or the log changed since the array was looked at. Nothing was written.";
+    IntegrityJournal = 343, Refused, "an integrity device has a journal of its own",
+        "The images of a volume with checksums (`lvcreate --raidintegrity y`) are devices of dm-integrity. In its journal mode, the default of LVM2, \
+         writes that were acknowledged may be only in its journal, whose entries are not read here. In its bitmap mode (`--raidintegritymode \
+         bitmap`) all data is in its place and is read, without comparing it with its checksums. `--force=journal` reads the data of an image in journal mode, and may \
+         return old data where the machine had crashed.";
+    DamagedWritecache = 344, Failed, "a writecache cannot be followed",
+        "What a volume of type writecache has in its cache is newer than its origin, and the list at the start of the cache says which blocks \
+         these are. That list does not hold, or is not what the volume group's text speaks of. Nothing is made up from it.";
     LinuxTooOld = 360, Refused, "that Linux does not open an array",
         "Superblocks say what a kernel has to know, and a kernel that does not know it refuses the array. The message names what it is. \
          What can be taken back without loss `wattle compat` takes back; all else is taken out by a Linux, or a wattle, that opens the array. \

@@ -169,6 +169,8 @@ pub enum Check {
     ReshapePosition,
     /// Take back a logical block size that members do not have themselves.
     BlockSize,
+    /// Do without what a journal holds, where it is missing or cannot be followed.
+    Journal,
 }
 
 impl Check {
@@ -187,6 +189,7 @@ impl Check {
         Self::Space,
         Self::ReshapePosition,
         Self::BlockSize,
+        Self::Journal,
     ];
 
     /// As on the command line.
@@ -195,6 +198,7 @@ impl Check {
         match self {
             Self::BlockSize => "block-size",
             Self::ReshapePosition => "reshape-position",
+            Self::Journal => "journal",
             Self::DirtyDegraded => "dirty-degraded",
             Self::Signature => "signature",
             Self::SplitBrain => "split-brain",

@@ -59,8 +59,9 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
     let returning = if read_only { &[][..] } else { &assembly.re_addable };
     // The array can do without those that are not to be had.
     let returning = returning.iter().filter_map(|who| Some((*who, claim_one(who.member).ok()?))).collect();
+    let journal = assembly.replay_journal.map(claim_one).transpose()?;
     let backups = backups(scan, array);
-    Ok(Claimed::of(assembly, seats, spares, returning, read_only).with_backups(backups))
+    Ok(Claimed::of(assembly, seats, spares, returning, read_only).with_backups(backups).with_journal(journal))
 }
 
 /// An array in the middle of a reshape is not served as if it could be written: that it cannot has
@@ -142,7 +143,10 @@ impl Claimed {
         let slots = assembly.slots.iter().map(|slot| slot.member());
         let replacements = assembly.replacements.iter().map(|who| who.map(|who| who.member));
         let seats = slots.chain(replacements).map(|who| who.and_then(look_at)).collect();
+        let journal = assembly.replay_journal.and_then(look_at);
         let backups = backups(scan, array);
-        Ok(Self::of(assembly, seats, Vec::new(), Vec::new(), true).with_backups(backups))
+        Ok(Self::of(assembly, seats, Vec::new(), Vec::new(), true)
+            .with_backups(backups)
+            .with_journal(journal))
     }
 }

@@ -494,13 +494,13 @@ fn compare_journal(
             Slot::Rebuilding { member, valid_below_sectors, .. } => (member, valid_below_sectors),
         };
         Some(DataArea {
-            member: &members[indices[member]].member,
+            device: members[indices[member]].member.device.clone(),
             data_offset_sectors: facts[member].superblock.data_offset_sectors,
             valid_below_sectors,
         })
     };
     let slots: Vec<_> = assembly.slots.iter().map(area).collect();
-    let found = journal::compare(&members[indices[ix]].member, superblock, geometry, &slots);
+    let found = journal::compare(&members[indices[ix]].member.device, superblock, geometry, &slots);
     facts[ix].journal = Some(found);
     found != JournalFacts::NotEmpty
 }

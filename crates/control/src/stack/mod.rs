@@ -379,6 +379,7 @@ impl Stack {
                 match opened {
                     Ok(opened) => {
                         (state.partial, state.notes) = (opened.partial, opened.notes);
+                        (state.lost_bytes, state.images_out) = (opened.lost_bytes, opened.images_out);
                         self.logical.insert((id, lv.id), opened.volume);
                     }
                     Err(problem) => state.problem = Some(problem),

@@ -2,7 +2,8 @@
 //!
 //! [`raid`] is the superblock in an rmeta LV, [`snapshot`] the exceptions of an old snapshot,
 //! [`thin`] a thin pool's mappings, [`cache`] what a cache holds and what of it is dirty,
-//! [`mirror`] where an old mirror's legs are alike. The larger ones are trees of blocks. Nothing
+//! [`mirror`] where an old mirror's legs are alike,
+//! [`writecache`] what is newer in the cache of that kind. The larger ones are trees of blocks. Nothing
 //! here does I/O: a walk says with `wants` which block it needs next, and `give` takes it and
 //! returns what was in it. However hostile the blocks, a walk ends.
 
@@ -14,6 +15,7 @@ pub mod mirror;
 pub mod raid;
 pub mod snapshot;
 pub mod thin;
+pub mod writecache;
 
 pub use array::ArrayWalk;
 pub(crate) use array::SALT as ARRAY_SALT;

@@ -6,7 +6,7 @@ mod containers;
 
 pub use containers::{fuzz_ddf, fuzz_imsm};
 
-use crate::dm::{self, ArrayWalk, Walk, cache, raid, snapshot, thin};
+use crate::dm::{self, ArrayWalk, Walk, cache, raid, snapshot, thin, writecache};
 use sha2::{Digest, Sha256};
 
 use crate::bytes::put;
@@ -305,7 +305,7 @@ pub fn fuzz_dm_blocks(data: &[u8]) {
     }
 }
 
-/// Stores of old snapshots, and superblocks of dm-raid.
+/// Stores of old snapshots, superblocks of dm-raid, lists of writecaches.
 pub fn fuzz_dm_tables(data: &[u8]) {
     if let Ok(header) = snapshot::Header::decode(data) {
         let mut exceptions = snapshot::Exceptions::new(header, data.len() as u64 / 512);
@@ -316,6 +316,15 @@ pub fn fuzz_dm_tables(data: &[u8]) {
             }
         }
         assert!(exceptions.iter().all(|(_, store)| store > 1 && store < data.len() as u64 / 512));
+    }
+    if let Ok(header) = writecache::Header::decode(data) {
+        let end_bytes = header.end_bytes().expect("it was checked");
+        assert!(header.data_offset_bytes() >= writecache::HEADER_BYTES as u64 + header.entries_bytes());
+        assert!(header.data_offset_bytes() <= end_bytes);
+        for bytes in data[writecache::HEADER_BYTES..].as_chunks().0 {
+            let entry = header.entry(bytes);
+            assert!(entry.is_none_or(|entry| entry.sequence < header.sequence));
+        }
     }
     if let Ok(Some(mut superblock)) = raid::Superblock::decode(data) {
         assert_eq!(superblock.bytes()[..], data[..raid::SUPERBLOCK_BYTES], "lossless");

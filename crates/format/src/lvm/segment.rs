@@ -139,6 +139,9 @@ pub enum SegmentKind {
         data_sectors: u64,
         /// Where the checksums are; among the data if absent.
         metadata: Option<String>,
+        /// `B`: a bitmap says which checksums are to be made again; `J`: a journal has what was
+        /// written last.
+        mode: Option<String>,
     },
     /// A VDO volume.
     Vdo {
@@ -381,6 +384,7 @@ impl SegmentKind {
                 origin: fields.need_text("origin")?,
                 data_sectors: fields.need_number("data_sectors")?,
                 metadata: fields.text("meta_dev")?,
+                mode: fields.text("mode")?,
             },
             "vdo" => SegmentKind::Vdo {
                 pool: fields.need_text("vdo_pool")?,
@@ -461,10 +465,11 @@ impl SegmentKind {
                 ("origin", text(origin)),
                 ("writecache_block_size", number(*block_bytes)),
             ]),
-            SegmentKind::Integrity { origin, data_sectors, metadata } => known.extend([
+            SegmentKind::Integrity { origin, data_sectors, metadata, mode } => known.extend([
                 ("origin", text(origin)),
                 ("data_sectors", number(*data_sectors)),
                 ("meta_dev", some_text(metadata)),
+                ("mode", some_text(mode)),
             ]),
             SegmentKind::Vdo { pool, offset_extents } => {
                 known.extend([("vdo_pool", text(pool)), ("vdo_offset", number(*offset_extents))]);

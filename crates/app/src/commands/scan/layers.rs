@@ -3,9 +3,10 @@
 use serde::Serialize;
 use wattle_control::create::shell_word;
 use wattle_control::crypt::{Encryption, LockState};
-use wattle_control::lvm::GroupScan;
+use wattle_control::lvm::{GroupScan, VolumeState};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::signature::FoundSignature;
+use wattle_control::units::Units;
 use wattle_control::{ArrayId, GroupId, MemberId};
 use wattle_control::{MemberScan, Stack};
 use wattle_engine::units::SECTOR_BYTES;
@@ -61,6 +62,10 @@ pub struct ScannedVolumeReport {
     top: bool,
     /// Parts of it are on physical volumes that are missing.
     partial: bool,
+    /// Of a logical volume: how much of it is lost with them, in bytes, where that is known.
+    lost_bytes: u64,
+    /// Of a logical volume: RAID images that are missing; it is read through redundancy.
+    images_out: usize,
     problem: Option<ErrorReport>,
 }
 
@@ -92,6 +97,25 @@ fn group_report(stack: &Stack, group: &GroupScan) -> ScannedGroupReport {
     }
 }
 
+/// What of a logical volume is not there, in words; `None` if all of it is.
+pub fn lacks(state: &VolumeState, units: Units) -> Option<String> {
+    match *state {
+        VolumeState { partial: true, lost_bytes: 0, .. } => {
+            Some("partly on missing physical volumes".to_owned())
+        }
+        VolumeState { partial: true, lost_bytes, .. } => {
+            Some(format!("partly on missing physical volumes ({} of it)", units.show(lost_bytes)))
+        }
+        VolumeState { images_out: 0, .. } => None,
+        VolumeState { images_out: 1, .. } => {
+            Some("degraded: an image is missing, and is read through redundancy".to_owned())
+        }
+        VolumeState { images_out, .. } => {
+            Some(format!("degraded: {images_out} images are missing, and are read through redundancy"))
+        }
+    }
+}
+
 pub fn free_extents(group: &GroupScan, pv: &str) -> u64 {
     // What contradicts itself has nothing that could be said to be free.
     if group.problem.is_some() {
@@ -107,6 +131,7 @@ pub fn volumes(stack: &Stack) -> Vec<ScannedVolumeReport> {
             Some(MemberOrigin::Logical { group, volume }) => Some((&stack.groups[group], volume)),
             _ => None,
         };
+        let state = logical.map(|(group, volume)| &group.volumes[&volume]);
         ScannedVolumeReport {
             kind: seen.map(|seen| kind(seen.origin)),
             size_bytes: seen.map(|seen| seen.member.device.size_bytes()),
@@ -114,7 +139,9 @@ pub fn volumes(stack: &Stack) -> Vec<ScannedVolumeReport> {
             signatures: seen.map(signatures).unwrap_or_default(),
             encryption: seen.and_then(|seen| seen.encryption.as_ref()).map(EncryptionReport::of),
             top: volume.is_top,
-            partial: logical.is_some_and(|(group, volume)| group.volumes[&volume].partial),
+            partial: state.is_some_and(|state| state.partial),
+            lost_bytes: state.map_or(0, |state| state.lost_bytes),
+            images_out: state.map_or(0, |state| state.images_out),
             problem: volume.member.as_ref().err().map(ErrorReport::from),
             name: volume.name,
         }
@@ -452,9 +479,8 @@ impl Drawing<'_> {
             MemberOrigin::Logical { group, volume } => {
                 let group = &self.stack.groups[group];
                 what.push(segment_types(group, volume).join(" and "));
-                if group.volumes[&volume].partial {
-                    what.push(style.yellow("partly on missing physical volumes"));
-                }
+                let state = &group.volumes[&volume];
+                what.extend(lacks(state, units).map(|lacks| style.yellow(&lacks)));
             }
             MemberOrigin::Partition { of, number } => {
                 let table = self.stack.scan.members[of].table.as_ref();

@@ -192,10 +192,9 @@ fn logical(
     let group = &stack.groups[group];
     let mut lines = vec![screen.units.show_capacity(seen.member.device.size_bytes())];
     lines.push(segment_types(group, volume).join(" and "));
-    let partial = group.volumes[&volume].partial;
-    if partial {
-        lines.push("partly on missing physical volumes".to_owned());
-    }
+    let lacks = super::layers::lacks(&group.volumes[&volume], screen.units);
+    let partial = lacks.is_some();
+    lines.extend(lacks);
     lines.extend(plain_signatures(seen));
     boxes.add(&seen.member.name, lines, if partial { Tone::Degraded } else { Tone::Plain }, vec![below])
 }

@@ -33,7 +33,7 @@ use wattle_engine::geometry::{Geometry, Level, LevelKind};
 use wattle_engine::units::Sector;
 use wattle_engine::{BadRanges, Regions};
 
-use crate::md::facts::{CLEAN, Features, JournalFacts, MemberFacts, SuperblockFacts, Uuid};
+use crate::md::facts::{CLEAN, Features, JournalEnd, JournalFacts, MemberFacts, SuperblockFacts, Uuid};
 use crate::md::reason::{Reason, ReshapeSummary};
 pub use crate::md::verdict::Verdict;
 use crate::problem::{Check, Forced, Problem};
@@ -248,6 +248,8 @@ pub struct Assembly {
     pub replay_log: bool,
     /// The bitmap that has to be kept while the array is written; `None` if it has none.
     pub bitmap: Option<Bitmap>,
+    /// The index of the journal, where what it holds has to be replayed before anything is read.
+    pub replay_journal: Option<usize>,
     /// One for each member given, in their order.
     pub verdicts: Vec<Verdict>,
     /// What may be done, and why not more.
@@ -308,7 +310,7 @@ impl Assembly {
                 "parity is not known to be right everywhere: a member lost now loses data there; mdadm or the firmware makes it right",
             ),
             (false, _) if self.replay_log => Some(
-                "parity in flight at the crash is in the partial parity logs: serving the array read-write replays them",
+                "parity in flight at the crash is taken from the partial parity logs, in memory: serving the array read-write makes it right on the members",
             ),
             (false, false) => Some(
                 "parity is not known to be right everywhere: a member lost now loses data there; serving the array read-write resyncs it",
@@ -443,7 +445,7 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
             filled.copy_replacements_anew(&mut verdicts);
         }
     }
-    check_features(members, &verdicts, fresh, reshape.as_ref(), &mut reasons);
+    let replay_journal = check_features(members, &verdicts, fresh, reshape.as_ref(), &mut reasons);
 
     let re_addable = sync::re_addable(members, &verdicts, &filled.slots, bitmap.as_ref(), array);
     let returning = |ix: usize| re_addable.iter().any(|re_add| re_add.member == ix);
@@ -466,6 +468,7 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
         synced_below_sectors: known.synced_below_sectors,
         replay_log,
         bitmap,
+        replay_journal,
         verdicts,
         access: reasons.access(),
         overridden,
@@ -480,14 +483,14 @@ fn forget_bitmap(slot: &mut Slot) {
     }
 }
 
-/// What the superblocks' features cost.
+/// What the superblocks' features cost. The index of a journal that has to be replayed.
 fn check_features(
     members: &[MemberFacts],
     verdicts: &[Verdict],
     fresh: &MemberFacts,
     reshape: Option<&ReshapeAssembly>,
     reasons: &mut Reasons,
-) {
+) -> Option<usize> {
     let array = &fresh.superblock;
     let unknown = array.features.unknown();
     if unknown != 0 {
@@ -512,18 +515,37 @@ fn check_features(
     if array.has(Features::CLUSTERED) {
         reasons.read_only(Reason::Clustered);
     }
-    if array.has(Features::JOURNAL) {
-        let journal = members.iter().zip(verdicts).find(|(_, verdict)| **verdict == Verdict::Journal);
-        let mut not_empty = |member: &MemberFacts, pages| {
-            reasons.refuse(Reason::JournalNotEmpty { member: member.name.clone(), pages });
-        };
-        match journal.map(|(member, _)| (member, member.journal)) {
-            None => reasons.read_only(Reason::JournalMissing),
-            Some((_, Some(JournalFacts::Empty | JournalFacts::Written { .. }))) => {
+    if array.has(Features::JOURNAL) { check_journal(members, verdicts, reasons) } else { None }
+}
+
+/// What the array's journal costs. The index of the journal if its log has to be replayed.
+fn check_journal(members: &[MemberFacts], verdicts: &[Verdict], reasons: &mut Reasons) -> Option<usize> {
+    let journal = verdicts.iter().position(|verdict| *verdict == Verdict::Journal);
+    let Some((ix, member)) = journal.map(|ix| (ix, &members[ix])) else {
+        if reasons.refuse(Reason::JournalMissing) {
+            reasons.read_only(Reason::JournalUnused);
+        }
+        return None;
+    };
+    let name = || member.name.clone();
+    match member.journal {
+        Some(JournalFacts::Empty | JournalFacts::Written { .. }) => {
+            reasons.read_only(Reason::JournalUnused);
+            None
+        }
+        Some(JournalFacts::Ahead { pages, end }) => {
+            if end == JournalEnd::Damaged {
+                reasons.refuse(Reason::JournalDamaged { member: name(), pages });
+            }
+            let is_cut_short = end == JournalEnd::CutShort;
+            reasons.read_only(Reason::JournalReplayed { pages, is_cut_short });
+            Some(ix)
+        }
+        Some(JournalFacts::NotEmpty) | None => {
+            if reasons.refuse(Reason::JournalNotEmpty { member: name() }) {
                 reasons.read_only(Reason::JournalUnused);
             }
-            Some((member, Some(JournalFacts::Ahead { pages }))) => not_empty(member, Some(pages)),
-            Some((member, Some(JournalFacts::NotEmpty) | None)) => not_empty(member, None),
+            None
         }
     }
 }

@@ -6,8 +6,8 @@
 //! parity that came out and flushes every member. Where [`ParityKnowledge::trusts_parity`] says so,
 //! parity is right everywhere then: **record the array clean before anything else is written**, as
 //! the engine empties the logs before it records the array dirty. Until then a crash at any point
-//! is followed by the same replay. An array that is only read takes the parity from
-//! [`Replay::patches`] instead.
+//! is followed by the same replay. An array that is only read is
+//! given members whose writes stay in memory, and then the same.
 //!
 //! **While it runs**, give the engine a [`log_spec`], and each member its [`area`]. Whatever else
 //! writes to logs has no business there.
@@ -34,6 +34,7 @@ use wattle_format::md::ppl::{self, HEADER_BYTES, MAX_ENTRIES, MAX_LOG_BYTES};
 use wattle_format::md::{Features, Superblock};
 use wattle_rt::{Buf, BufMut};
 
+pub(crate) use plan::PARITY_BYTES_MAX;
 pub use plan::{LogDistrust, ParityKnowledge};
 pub use replay::{LogMember, Patch, Replay, apply, replay};
 

@@ -77,10 +77,16 @@ pub enum LogDistrust {
         /// The slot of the member with the data.
         source_slot: MemberIx,
     },
+    /// The entries ask for more parity than any writer has in flight.
+    #[error("the partial parity logs ask for more than {} MiB of parity, which no writer has in flight", PARITY_BYTES_MAX >> 20)]
+    TooMuch,
     /// The array is none that has such a log.
     #[error("the array is no RAID 5 with whole pages in its chunks")]
     Shape,
 }
+
+/// Parity that is made by following logs, in bytes: all of it is in memory at once.
+pub(crate) const PARITY_BYTES_MAX: u64 = 512 << 20;
 
 /// Parity to make: the XOR of the sources and the partial parity.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,6 +130,7 @@ pub(super) fn plan(geometry: &Geometry, set_uuid: &[u8; 16], areas: &[Area<'_>])
         return Plan { outcome: ParityKnowledge::Untrusted(LogDistrust::Shape), ..plan };
     }
     let mut logged = false;
+    let mut room_bytes = PARITY_BYTES_MAX;
     for (slot, area) in (0..).map(MemberIx).zip(areas) {
         let area = match area {
             Area::Absent => continue,
@@ -166,6 +173,11 @@ pub(super) fn plan(geometry: &Geometry, set_uuid: &[u8; 16], areas: &[Area<'_>])
                 }
                 Ok(parities) => {
                     for parity in parities {
+                        let Some(left) = room_bytes.checked_sub(parity.len.0 * 512) else {
+                            plan.outcome.distrust(LogDistrust::TooMuch);
+                            continue;
+                        };
+                        room_bytes = left;
                         if plan.parities.iter().any(|other| other.overlaps(&parity)) {
                             plan.outcome
                                 .distrust(LogDistrust::OutOfPlace { slot, data_sector: entry.data_sector });

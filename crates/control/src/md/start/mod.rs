@@ -1,5 +1,7 @@
 //! From claimed members to a running array: follows partial parity logs, and starts the engine.
 
+mod recover;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -17,7 +19,7 @@ use crate::md::bitmap::{self, BitmapBits};
 use crate::md::bookkeeping;
 use crate::md::commit::{MdMetadata, SharedSuperblocks, SuperblockPlace};
 use crate::md::container;
-use crate::md::ppl::{self, LogMember};
+use crate::md::ppl;
 use crate::md::reshape::{self, BackupFile, SideTrust};
 use crate::md::sums::{self, ScrubSums};
 use crate::problem::{Check, Code, Forced, Problem};
@@ -38,6 +40,8 @@ pub struct Claimed {
     sums: Option<Device>,
     /// What was kept of it while it was reshaped.
     backups: Vec<BackupFile>,
+    /// The journal, where it has to be replayed.
+    journal: Option<ClaimedMember>,
 }
 
 /// A member that is ours, and its superblock as it is on disk.
@@ -107,7 +111,7 @@ impl Claimed {
         read_only: bool,
     ) -> Self {
         let read_only = read_only || assembly.access != Access::ReadWrite;
-        Self { assembly, seats, spares, returning, read_only, sums: None, backups: Vec::new() }
+        Self { assembly, seats, spares, returning, read_only, sums: None, backups: Vec::new(), journal: None }
     }
 
     /// The shape of the sums of recorded scrubs; `None` if this array can have none: without
@@ -122,6 +126,11 @@ impl Claimed {
     /// With the backup files of its reshape.
     pub(crate) fn with_backups(self, backups: Vec<BackupFile>) -> Self {
         Self { backups, ..self }
+    }
+
+    /// With the journal that its assembly says has to be replayed.
+    pub(crate) fn with_journal(self, journal: Option<ClaimedMember>) -> Self {
+        Self { journal, ..self }
     }
 
     /// Keeps the sums of recorded scrubs on this device.
@@ -217,7 +226,7 @@ impl Claimed {
     /// # Panics
     /// As [`Self::launch`].
     pub async fn launch_as(
-        self,
+        mut self,
         core: &Core,
         adapt: impl FnOnce(ArraySpec, Box<dyn Metadata>, Option<Rc<MdMetadata>>) -> (ArraySpec, Box<dyn Metadata>),
     ) -> Result<Started, Problem> {
@@ -229,6 +238,9 @@ impl Claimed {
         let recorded = !self.read_only && geometry.redundancy() > 0;
         let mut trust = Trust::of(&self.assembly);
         let replayed = if self.assembly.replay_log { self.replay(core, &mut trust).await? } else { None };
+        if let Some(journal) = self.journal.take() {
+            self.replay_journal(core, &journal).await?;
+        }
         let books = if recorded { Some(self.books(core).await?) } else { None };
         let sums = self.keep_sums(core, books.as_deref()).await;
         let intent = books.as_ref().and_then(|books| books.bitmap()).map(|bitmap| bitmap.spec());
@@ -361,46 +373,6 @@ impl Claimed {
         let areas: Option<Vec<_>> = used.map(|member| member.log).collect();
         ppl::log_spec(self.assembly.array.features, self.stored_uuid(), geometry, areas?)
     }
-
-    /// Follows the partial parity logs, and makes parity right. How many pieces that was; `None` if
-    /// parity is not known to be right all the same.
-    async fn replay(&self, core: &Core, trust: &mut Trust) -> Result<Option<usize>, Problem> {
-        let geometry = self.assembly.geometry.as_ref().expect("an array that is not refused has a geometry");
-        let member = |(slot, claimed): (&Slot, &Option<ClaimedMember>)| {
-            let claimed = claimed.as_ref()?;
-            let valid_below = match *slot {
-                Slot::Rebuilding { valid_below_sectors, .. } => Sector(valid_below_sectors),
-                _ => Sector::MAX,
-            };
-            Some(LogMember {
-                device: claimed.device.clone(),
-                data_offset: claimed.data_offset(),
-                valid_below,
-                bad: claimed.bad.clone(),
-                log: claimed.log_area(),
-            })
-        };
-        let members: Vec<_> = self.assembly.slots.iter().zip(&self.seats).map(member).collect();
-        let replay = ppl::replay(core, geometry, &members, &self.stored_uuid()).await;
-        // Where the operator vouches for parity, nothing has to be trusted.
-        let degraded = self.assembly.degraded() > 0 && self.assembly.needs != Needs::Nothing;
-        let trusted = replay.outcome.trusts_parity(degraded);
-        // Without writing, parity cannot be made right either; without a member that needs it,
-        // nothing depends on it.
-        if degraded && (!trusted || (self.read_only && !replay.patches.is_empty())) {
-            return Err(not_replayed(self.assembly.name(), &replay.outcome, self.read_only));
-        }
-        if self.read_only {
-            return Ok(None);
-        }
-        if let Err(failed) = ppl::apply(core, &members, &replay).await {
-            return Err(replay_failed(self.assembly.name(), &failed));
-        }
-        if trusted {
-            *trust = Trust { below: Sector::MAX, needs: None };
-        }
-        Ok(trusted.then_some(replay.patches.len()))
-    }
 }
 
 /// What the engine is started from, and what it records in.
@@ -504,34 +476,5 @@ fn bitmap_problem(array: &str, error: bitmap::BitmapUnusable) -> Problem {
         format!("{array}: {error}"),
         "an array that is written without its bitmap would later be resynced in the wrong places",
         "serve it with --read-only, or let the kernel make a new bitmap (`mdadm --grow --bitmap=internal`)",
-    )
-}
-
-fn not_replayed(array: &str, outcome: &ppl::ParityKnowledge, read_only: bool) -> Problem {
-    let why = match outcome {
-        ppl::ParityKnowledge::Untrusted(why) => why.to_string(),
-        _ if read_only => {
-            "parity that was in flight has to be written first, and nothing may be written".to_owned()
-        }
-        _ => "the logs were cut short".to_owned(),
-    };
-    Problem::new(
-        Code::DirtyDegraded,
-        format!(
-            "{array}: a member is missing, and the partial parity logs do not say what parity was in flight"
-        ),
-        why,
-        "give all members, the one that failed too; --force=dirty-degraded goes on and may return wrong data in the stripes that were \
-         in flight",
-    )
-    .forced_by(Check::DirtyDegraded)
-}
-
-fn replay_failed(array: &str, failed: &MemberSet) -> Problem {
-    Problem::new(
-        Code::ReadFailed,
-        format!("{array}: parity from the partial parity logs could not be written to {}", list(failed)),
-        "the array's parity is not right without it",
-        "see what is wrong with that member, or start the array without it",
     )
 }

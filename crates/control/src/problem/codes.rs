@@ -279,7 +279,7 @@ codes! {
          backup, the two contradict each other, and what is written then destroys data. `--force=pool` restores it all the same, as \
          `vgcfgrestore --force` does; look at the volumes read-only first.";
     NoFileSystem = 140, Failed, "no file system that can be read here",
-        "Files are read without mounting from ext2, ext3, ext4, XFS and btrfs on one volume. The message says what is missing: the \
+        "Files are read without mounting from ext2, ext3, ext4, XFS and btrfs. The message says what is missing: the \
          signature, or a feature by its name. The volume's bytes are there all the same: `wattle cat` gives them to other tools, \
          `wattle serve` to a kernel.";
     NoSuchFile = 141, Failed, "no such file in the file system",
@@ -518,4 +518,13 @@ codes! {
         "Keys to an encrypted device are in its header and nowhere else. Of LUKS2 there are two copies of the header, and both were tried; \
          of the areas with the keys there is one. A backup of the header (`cryptsetup luksHeaderBackup`) opens the device: \
          --header MEMBER=FILE. Without one, and with every slot damaged, what is encrypted cannot be read by any program.";
+
+    FsDeviceMissing = 310, Failed, "devices of a file system are missing",
+        "A btrfs lies on several devices, and more of them are missing than its copies and parity make up for. `wattle scan` tells which are \
+         here, with the number and identifier of each that is not. Give the others too: files, drives, or volumes on other members. What \
+         is on those that are here comes out without them as far as it can be found; the rest is named.";
+    FsDevicesDisagree = 311, Failed, "devices of a file system were written apart",
+        "Two devices of one btrfs, or two copies of one device, have reached the same transaction on different ways: each was mounted and \
+         written without the other. Taken together they would give a mixture that never was. Give one side only: what it has of copies \
+         and parity is used.";
 }

@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use crate::btrfs::Btrfs;
 use crate::btrfs::checksum::BYTES_MAX;
-use crate::bytes::{le32, le64, u8_at};
+use crate::btrfs::{Btrfs, logical};
+use crate::bytes::{le32, le64, u8_at, uuid_at};
 use crate::error::Error;
 
 /// Of every block of a tree.
@@ -135,32 +135,23 @@ pub fn floor(btrfs: &Btrfs, tree: TreeRoot, key: ItemKey) -> Result<Option<(Item
     }
 }
 
-/// The block, from the first copy that is what it must be.
+/// The block, from the first place or parity that gives what it must be.
 fn read(btrfs: &Btrfs, block: TreeRoot) -> Result<Vec<u8>, Error> {
     let superblock = &btrfs.superblock;
-    let (copies, len) = btrfs.chunks.find(block.logical, superblock.node_bytes as u64)?;
-    if len < superblock.node_bytes as u64 {
-        return Err(damaged(block.logical, "it crosses the end of a chunk"));
-    }
-    let mut wrong = damaged(block.logical, "it is nowhere");
-    for offset in copies {
-        let bytes = match btrfs.source.bytes(offset, superblock.node_bytes) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                wrong = error;
-                continue;
-            }
-        };
-        let expected = (Some(block.logical), Some(block.generation), Some(block.level));
-        if !superblock.checksum.is_right(&bytes[BYTES_MAX..], &bytes) {
-            wrong = damaged(block.logical, "its checksum is wrong");
-        } else if (le64(&bytes, 48), le64(&bytes, 80), u8_at(&bytes, 100)) != expected {
-            wrong = damaged(block.logical, "it is another block, or an older one");
-        } else {
-            return Ok(bytes);
+    let expected = (Some(block.logical), Some(block.generation), Some(block.level));
+    let check = |bytes: &[u8]| {
+        if !superblock.checksum.is_right(&bytes[BYTES_MAX..], bytes) {
+            return Err(damaged(block.logical, "its checksum is wrong"));
         }
-    }
-    Err(wrong)
+        if (le64(bytes, 48), le64(bytes, 80), u8_at(bytes, 100)) != expected {
+            return Err(damaged(block.logical, "it is another block, or an older one"));
+        }
+        match uuid_at(bytes, BYTES_MAX).is_some_and(|uuid| btrfs.devices.is_block_uuid(uuid)) {
+            true => Ok(()),
+            false => Err(damaged(block.logical, "it is of another file system")),
+        }
+    };
+    logical::block(btrfs, block.logical, superblock.node_bytes, &check)
 }
 
 /// A block of a tree with its bytes checked as far as they are used.

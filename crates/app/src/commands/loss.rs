@@ -346,7 +346,8 @@ impl RescueLoss {
         let lacking = |fs: &FileSystemLoss| fs.devices.iter().filter(|device| !device.is_good()).count();
         let lacking: usize = self.file_systems.iter().map(lacking).sum();
         if lacking > 0 {
-            let _ = write!(text, "; devices of the file system that are missing or not up to date: {lacking}");
+            let _ =
+                write!(text, "; devices of the file system that are missing or not up to date: {lacking}");
         }
         text
     }

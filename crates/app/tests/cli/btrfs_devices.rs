@@ -60,9 +60,11 @@ fn the_files_come_out_with_any_device_missing() {
         let told = format!("its device {} (", missing + 1);
         assert!(said.stderr.contains(&told) && said.stderr.contains("is not here"), "{}", said.stderr);
         let said = files(&["ls", "--json"], &here).ok().json();
-        let states: Vec<_> = said["file_system"]["devices"].as_array().unwrap().iter().map(|device| {
-            (device["id"].as_u64().unwrap(), device["state"].as_str().unwrap().to_owned())
-        });
+        let states: Vec<_> = said["file_system"]["devices"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|device| (device["id"].as_u64().unwrap(), device["state"].as_str().unwrap().to_owned()));
         let state = |ix: usize| if ix == missing { "missing" } else { "in use" };
         assert_eq!(states, (0..3).map(|ix| (ix as u64 + 1, state(ix).to_owned())).collect::<Vec<_>>());
     }
@@ -78,7 +80,10 @@ fn devices_that_are_volumes_on_members_are_found() {
     let args = ["create", "data", "--level", "1", "--metadata", "1.0", "--assume-clean"];
     run(args.into_iter().map(str::to_owned).chain(halves.clone())).ok();
     for half in &halves {
-        tool("dd", ["conv=notrunc", "status=none", "bs=1M", &format!("if={}", devices[1]), &format!("of={half}")]);
+        tool(
+            "dd",
+            ["conv=notrunc", "status=none", "bs=1M", &format!("if={}", devices[1]), &format!("of={half}")],
+        );
     }
     let members = [&*devices[0], &halves[0], &halves[1]];
     let (said, found) = got(&room, "out", &members);
@@ -125,7 +130,8 @@ fn beyond_redundancy_the_rest_is_named() {
     assert_eq!(got(&room, "whole", &all).1, expected);
     for here in [0, 1] {
         let (to, report) = (room.name(&format!("out-{here}")), room.name(&format!("report-{here}.json")));
-        let said = files(&["get", "--partial", "--to", &to, "--report", &report, "--json"], &all[here..=here]);
+        let said =
+            files(&["get", "--partial", "--to", &to, "--report", &report, "--json"], &all[here..=here]);
         let gone = format!("is on device {} of the file system, which is not here", 2 - here);
         let json = said.json();
         said.failed(1, "WTL-0143", &["not extracted: large: ", &gone]);
@@ -174,14 +180,21 @@ fn scan_says_how_the_files_are_had() {
     let said = room.untouched(|| files(&["scan"], &members)).ok();
     let text = said.text();
     assert!(text.contains("btrfs photos  3 devices, 1 missing, uuid "), "{text}");
-    assert!(text.lines().any(|line| line.trim_start().starts_with("2       missing  -") && line.contains(" uuid ")));
+    assert!(
+        text.lines()
+            .any(|line| line.trim_start().starts_with("2       missing  -") && line.contains(" uuid "))
+    );
     let files_are = text.lines().find(|line| line.starts_with("Files are on btrfs photos (")).unwrap();
     let commands: Vec<&str> = files_are.split('`').skip(1).step_by(2).collect();
     let [ls, get] = commands[..] else { panic!("{files_are}") };
     assert_eq!(text.matches("Files are on").count(), 1, "{text}");
     let args = |command: &str| -> Vec<String> {
         let out = room.name("out");
-        command.split(' ').skip(1).map(|word| if word == "DIR" { out.clone() } else { word.to_owned() }).collect()
+        command
+            .split(' ')
+            .skip(1)
+            .map(|word| if word == "DIR" { out.clone() } else { word.to_owned() })
+            .collect()
     };
     let said = run(args(ls)).ok();
     assert!(said.text().contains("proof.txt\n"), "{}", said.text());

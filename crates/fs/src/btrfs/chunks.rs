@@ -297,6 +297,12 @@ impl Piece {
         self.needs(way).filter_map(|place| place.device).find(|&device| devices.is_stale(device))
     }
 
+    /// The device that it is read from as it is, if that is here and up to date.
+    pub fn direct_up_to_date(&self, way: Way, devices: &Devices) -> Option<usize> {
+        let Way::Direct(ix) = way else { return None };
+        self.places[ix].device.filter(|&device| !devices.is_stale(device))
+    }
+
     /// Where its copies are on the device that was given first.
     pub fn on_first(&self, devices: &Devices) -> Vec<u64> {
         let is_own = |ix: usize| self.parity.is_empty() || ix == self.column;
@@ -319,10 +325,10 @@ impl Piece {
     ) -> Result<(), Error> {
         let read = |place: Place, into: &mut [u8]| {
             let missing = Error::DeviceMissing { structure, at, id: place.id };
-            let offset = place.offset.checked_add(skip).ok_or(Error::BeyondEnd {
-                offset: place.offset,
-                size: u64::MAX,
-            });
+            let offset = place
+                .offset
+                .checked_add(skip)
+                .ok_or(Error::BeyondEnd { offset: place.offset, size: u64::MAX });
             devices.source(place.device.ok_or(missing)?).read(offset?, into)
         };
         if let Way::Direct(ix) = way {

@@ -203,8 +203,11 @@ fn plain(
 ) -> Result<(), Error> {
     let sector = btrfs.superblock.sector_bytes as u64;
     // A piece cannot be longer than what there is, before it is allocated for.
-    let mut bytes =
-        vec![0; (part.end - part.start + 2 * sector).min(PIECE_BYTES).min(btrfs.devices.size_bytes()) as usize];
+    let mut bytes = vec![
+        0;
+        (part.end - part.start + 2 * sector).min(PIECE_BYTES).min(btrfs.devices.size_bytes())
+            as usize
+    ];
     let mut at = part.start;
     while at < part.end {
         let logical = start + (at - part.start);

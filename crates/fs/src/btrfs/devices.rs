@@ -60,8 +60,7 @@ type Found = (usize, Superblock);
 pub fn gather(sources: &[Rc<ByteSource>], uuid: [u8; 16]) -> Result<Gathered, Error> {
     let superblocks = sources.iter().enumerate();
     let all = superblocks.filter_map(|(given, source)| Some((given, Superblock::read(source).ok()?)));
-    let (own, others): (Vec<Found>, Vec<Found>) =
-        all.partition(|(_, superblock)| superblock.uuid == uuid);
+    let (own, others): (Vec<Found>, Vec<Found>) = all.partition(|(_, superblock)| superblock.uuid == uuid);
     let (own, replacements): (Vec<Found>, Vec<Found>) =
         own.into_iter().partition(|(_, superblock)| superblock.device.id != REPLACEMENT);
     let seeds = others.into_iter().filter(|(_, superblock)| superblock.is_seed).collect();
@@ -204,7 +203,8 @@ impl Devices {
         });
         let mut report: Vec<FsDevice> = listed.iter().map(listed_device).chain(unlisted).collect();
         let is_seed_in_use = |device: &FsDevice| report.iter().any(|listed| listed.uuid == device.uuid);
-        let unused: Vec<FsDevice> = unused.into_iter().filter(|device| is_known(device, is_seed_in_use(device))).collect();
+        let unused: Vec<FsDevice> =
+            unused.into_iter().filter(|device| is_known(device, is_seed_in_use(device))).collect();
         report.extend(unused);
         report.sort_by_key(|device| (device.id, device.given));
         report

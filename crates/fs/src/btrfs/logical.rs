@@ -52,6 +52,36 @@ pub fn block(btrfs: &Btrfs, logical: u64, len: usize, check: &Check<'_>) -> Resu
     Err(wrong.unwrap_or_else(|| damaged("it is nowhere")))
 }
 
+/// Two devices that are both up to date and have different copies of a block, each of which passes
+/// the check: they were written apart from each other.
+pub fn differing_copies(
+    btrfs: &Btrfs,
+    logical: u64,
+    len: usize,
+    check: &Check<'_>,
+) -> Result<Option<(u64, u64)>, Error> {
+    let piece = btrfs.chunks.piece(logical, len as u64)?;
+    if piece.len < len as u64 {
+        return Ok(None);
+    }
+    let mut first: Option<(u64, Vec<u8>)> = None;
+    for way in piece.ways(&btrfs.devices) {
+        let Some(device) = piece.direct_up_to_date(way, &btrfs.devices) else { continue };
+        let mut bytes = vec![0; len];
+        let read = piece.read(way, &btrfs.devices, ("btrfs tree block", logical), 0, &mut bytes);
+        if read.and_then(|()| check(&bytes)).is_err() {
+            continue;
+        }
+        let id = btrfs.devices.id(device);
+        match &first {
+            None => first = Some((id, bytes)),
+            Some((other, copy)) if *copy != bytes && *other != id => return Ok(Some((*other, id))),
+            Some(_) => {}
+        }
+    }
+    Ok(None)
+}
+
 /// Of two errors the one that says more: what was read and is wrong says more than that a device is
 /// missing. Else the first.
 fn telling(first: Option<Error>, second: Error) -> Error {
@@ -75,7 +105,8 @@ pub fn sectors(btrfs: &Btrfs, logical: u64, into: &mut [u8], check: &CheckSector
         let len = piece.len as usize;
         let first = at / sector;
         let check = |number: usize, bytes: &[u8]| check(first + number, bytes);
-        SectorsOfPiece { btrfs, piece: &piece, logical: here, check: &check }.fill(&mut into[at..at + len])?;
+        SectorsOfPiece { btrfs, piece: &piece, logical: here, check: &check }
+            .fill(&mut into[at..at + len])?;
         at += len;
     }
     Ok(())
@@ -152,11 +183,8 @@ impl SectorsOfPiece<'_> {
     fn why(&self, ways: &[Way], number: usize, sector: usize) -> Error {
         let (skip, mut bytes) = (number as u64 * sector as u64, vec![0; sector]);
         let what = "the checksum of the data there is wrong";
-        let damaged = || Error::Damaged {
-            structure: "btrfs extent",
-            at: self.logical.saturating_add(skip),
-            what,
-        };
+        let damaged =
+            || Error::Damaged { structure: "btrfs extent", at: self.logical.saturating_add(skip), what };
         let mut wrong = None;
         for &way in ways {
             let error = self.read(way, skip, &mut bytes).err().unwrap_or_else(damaged);

@@ -156,7 +156,10 @@ impl Btrfs {
             Some(subvolume) => subvolume,
             None => btrfs.default_subvolume()?,
         };
-        btrfs.tree(btrfs.subvolume)?;
+        let tree = btrfs.tree(btrfs.subvolume)?;
+        for tree in [btrfs.superblock.chunk_tree, btrfs.superblock.root_tree, tree] {
+            tree::check_copies(&btrfs, tree)?;
+        }
         if subvolume.is_none() && btrfs.subvolume != TOP_LEVEL {
             btrfs.about.notes.push(Note::DefaultSubvolume { id: btrfs.subvolume, top_level: TOP_LEVEL });
         }

@@ -17,7 +17,7 @@ use wattle_control::members::MemberAccess;
 
 use serde::Serialize;
 use wattle_control::{Code, Problem};
-use wattle_fs::{Error, FileKind, FileSystem, FsNode, ReadAt};
+use wattle_fs::{Error, FileKind, FileSystem, FsNode, Note, ReadAt};
 
 use crate::cli::FilesOn;
 use crate::commands::loss::{FileLoss, FilePart, FileState, FileSystemLoss, FsDeviceReport, MemberLoss};
@@ -164,12 +164,20 @@ impl Opened {
         if notes.is_empty() {
             return Ok(());
         }
+        let stale = notes.iter().all(|note| matches!(note, Note::StaleDataRead { .. }));
         let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
         Err(Problem::new(
             Code::NotAsMounted,
             format!("{}: {showed} is not what a mount would show, or may not be", self.volume),
             printable(&notes.join("; ")),
-            "mount the volume over a layer (`wattle mount --overlay DIR`): that replays the log and changes no member",
+            match stale {
+                true => {
+                    "give the file system's other devices too, if they are to be had: what they have is newer"
+                }
+                false => {
+                    "mount the volume over a layer (`wattle mount --overlay DIR`): that replays the log and changes no member"
+                }
+            },
         ))
     }
 

@@ -45,22 +45,23 @@ pub async fn found(core: &Core, stack: &Stack) -> Result<Vec<ScannedFsReport>, P
     let ids = [*first].into_iter().chain(stack.further_devices(*first));
     let mut ids: Vec<_> = ids.collect();
     ids.sort_unstable();
-    let members: Vec<Member> = ids.iter().map(|&ix| stack.scan.members[ix].member.clone()).collect();
-    let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
+    let members = ids.iter().map(|&ix| stack.scan.members[ix].member.clone()).collect();
     // Members may be volumes, which the core serves.
-    let look = move || {
-        let readers = members.into_iter().map(|member| Box::new(MemberReader(member)) as Box<dyn ReadAt>);
-        wattle_fs::on_several_devices(readers.collect())
-    };
-    let found = core.offload(look).await.map_err(Problem::no_thread)?;
-    Ok(found.into_iter().map(|found| ScannedFsReport::of(found, &names)).collect())
+    core.offload(move || look(members)).await.map_err(Problem::no_thread)
+}
+
+/// The same of members that may hold a btrfs. Reads wait for the drives.
+pub fn look(members: Vec<Member>) -> Vec<ScannedFsReport> {
+    let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
+    let readers = members.into_iter().map(|member| Box::new(MemberReader(member)) as Box<dyn ReadAt>);
+    let found = wattle_fs::on_several_devices(readers.collect());
+    found.into_iter().map(|found| ScannedFsReport::of(found, &names)).collect()
 }
 
 impl ScannedFsReport {
     fn of(found: FsDevices, names: &[String]) -> Self {
         let uuid = wattle_fs::uuid_text(found.uuid);
-        let devices: Vec<_> =
-            found.devices.iter().map(|device| FsDeviceReport::of(device, names)).collect();
+        let devices: Vec<_> = found.devices.iter().map(|device| FsDeviceReport::of(device, names)).collect();
         let stop = match &found.problem {
             Some(error) => Some(cannot_be_opened(&uuid, &error.to_string())),
             None => (found.lost_bytes > 0).then(|| partly_lost(&uuid, &devices)),

@@ -267,8 +267,12 @@ pub fn way_to_files(stack: &Stack, several: &[ScannedFsReport], args: &ScanArgs)
     let of_several = several.iter().filter_map(|found| {
         let (on, what) = (found.members(), found.name());
         let name = named(on.first()?);
-        let (list, get) = (format!("ls {members}{name}{options}"), format!("get {members}{name}{options} --to DIR"));
-        let line = format!("Files are on {what} ({}): `wattle {list}`, and out of it: `wattle {get}`", on.join(", "));
+        let (list, get) =
+            (format!("ls {members}{name}{options}"), format!("get {members}{name}{options} --to DIR"));
+        let line = format!(
+            "Files are on {what} ({}): `wattle {list}`, and out of it: `wattle {get}`",
+            on.join(", ")
+        );
         Some(printable(&line) + "\n")
     });
     let lines = found.iter().filter(|(volume, _)| !on_several(&volume.name)).map(|(volume, kind)| {

@@ -1,6 +1,6 @@
 //! `wattle scan`: what is on members, as a tree.
 
-mod devices;
+pub mod devices;
 mod layers;
 mod picture;
 

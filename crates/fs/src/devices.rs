@@ -75,10 +75,3 @@ pub struct FsDevices {
     /// the devices.
     pub problem: Option<crate::Error>,
 }
-
-/// An identifier as it is written.
-#[must_use]
-pub fn uuid_text(uuid: [u8; 16]) -> String {
-    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
-}

@@ -304,7 +304,7 @@ impl fmt::Display for Note {
                 f.write_str("it is marked as damaged: what is found is shown, and files may be missing")
             }
             Self::DeviceMissing { id, uuid } => {
-                let uuid = crate::devices::uuid_text(*uuid);
+                let uuid = crate::bytes::uuid_text(*uuid);
                 write!(f, "its device {id} ({uuid}) is not here: what it had is taken from copies and parity, as far as there are some")
             }
             Self::DeviceStale { id, generation, newest } => write!(

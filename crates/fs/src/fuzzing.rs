@@ -1,6 +1,9 @@
 //! One function per family of file systems that takes any bytes as an image and must return: the
 //! targets in `fuzz/` and the smoke test call the same code.
 
+use std::io;
+use std::rc::Rc;
+
 use crate::xfs::LogWords;
 use crate::{CensusLimits, Error, FileKind, FileSystem, FsNode, ReadAt};
 
@@ -149,6 +152,19 @@ pub fn fuzz_btrfs(data: &[u8]) {
     walk(data);
 }
 
+/// A device that is read by several.
+struct Shared(Rc<Vec<u8>>);
+
+impl ReadAt for Shared {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, into)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+}
+
 /// Devices of a btrfs, one behind the other and of one size. The first byte says how many, the bits
 /// of the second which are not given, and the third from which on they are given.
 pub fn fuzz_btrfs_devices(data: &[u8]) {
@@ -161,7 +177,9 @@ pub fn fuzz_btrfs_devices(data: &[u8]) {
     }
     let numbers = (0..devices.len()).map(|ix| (ix + usize::from(first)) % devices.len());
     let numbers: Vec<usize> = numbers.filter(|ix| missing >> ix & 1 == 0).collect();
-    let readers = || numbers.iter().map(|&ix| Box::new(devices[ix].clone()) as Box<dyn ReadAt>).collect();
+    let devices: Vec<Rc<Vec<u8>>> = devices.into_iter().map(Rc::new).collect();
+    let readers =
+        || numbers.iter().map(|&ix| Box::new(Shared(devices[ix].clone())) as Box<dyn ReadAt>).collect();
     for found in crate::on_several_devices(readers()) {
         assert!(found.lost_bytes <= found.allocated_bytes, "{found:?}");
         let _ = format!("{found:?}");

@@ -29,10 +29,11 @@ mod xfs;
 use std::ops::Range;
 use std::rc::Rc;
 
+pub use bytes::uuid_text;
 pub use census::{
     CensusLimits, ExtentTally, FileSystemCensus, FreeClass, FreeTally, JumpClass, PieceClass, ReadPattern,
 };
-pub use devices::{FsDevice, FsDeviceState, FsDevices, uuid_text};
+pub use devices::{FsDevice, FsDeviceState, FsDevices};
 pub use error::{Error, Note};
 pub use layout::FileSystemLayout;
 pub use owners::{FileAtPlace, FilesAtPlaces, files_at};

@@ -354,7 +354,7 @@ fn a_balance_in_the_middle_and_changed_devices() {
     assert!(found.iter().zip(&expected).all(|(found, expected)| found.1.is_err() || found == expected));
     drop(fs);
     pool.mounted(&[0, 1, 2], "", |at, loops| {
-        run_btrfs(&["balance", "start", "-f", "-dconvert=raid1"], at);
+        run_btrfs(&["balance", "start", "-f", "-dconvert=single"], at);
         run_btrfs(&["device", "remove", &loops[1]], at);
         expected = contents(at);
     })

@@ -5,7 +5,7 @@ use crate::btrfs::chunks::{Piece, Way};
 use crate::error::Error;
 
 /// What says whether bytes are what they must be.
-pub type Check<'a> = dyn Fn(&[u8]) -> Result<(), Error> + 'a;
+pub type CheckBlock<'a> = dyn Fn(&[u8]) -> Result<(), Error> + 'a;
 
 /// What says it of a sector of data, by its number: `None` if nothing does.
 pub type CheckSector<'a> = dyn Fn(usize, &[u8]) -> Option<bool> + 'a;
@@ -17,7 +17,7 @@ const PAIRS_MAX: usize = 1024;
 ///
 /// # Errors
 /// No way gives bytes that pass the check: what was wrong with the first.
-pub fn block(btrfs: &Btrfs, logical: u64, len: usize, check: &Check<'_>) -> Result<Vec<u8>, Error> {
+pub fn block(btrfs: &Btrfs, logical: u64, len: usize, check: &CheckBlock<'_>) -> Result<Vec<u8>, Error> {
     const STRUCTURE: &str = "btrfs tree block";
     let damaged = |what| Error::Damaged { structure: STRUCTURE, at: logical, what };
     let end = logical.checked_add(len as u64).ok_or_else(|| damaged("it lies beyond all addresses"))?;
@@ -58,7 +58,7 @@ pub fn differing_copies(
     btrfs: &Btrfs,
     logical: u64,
     len: usize,
-    check: &Check<'_>,
+    check: &CheckBlock<'_>,
 ) -> Result<Option<(u64, u64)>, Error> {
     let piece = btrfs.chunks.piece(logical, len as u64)?;
     if piece.len < len as u64 {

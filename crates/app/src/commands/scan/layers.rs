@@ -266,7 +266,7 @@ pub fn way_to_files(stack: &Stack, several: &[ScannedFsReport], args: &ScanArgs)
     let on_several = |volume: &str| several.iter().any(|found| found.members().contains(&volume));
     let of_several = several.iter().filter_map(|found| {
         let (on, what) = (found.members(), found.name());
-        let name = named(on.first()?);
+        let name = named(on.first().copied()?);
         let (list, get) =
             (format!("ls {members}{name}{options}"), format!("get {members}{name}{options} --to DIR"));
         let line = format!(
@@ -275,7 +275,7 @@ pub fn way_to_files(stack: &Stack, several: &[ScannedFsReport], args: &ScanArgs)
         );
         Some(printable(&line) + "\n")
     });
-    let lines = found.iter().filter(|(volume, _)| !on_several(&volume.name)).map(|(volume, kind)| {
+    let lines = found.iter().filter(|(volume, _)| !on_several(volume.name.as_str())).map(|(volume, kind)| {
         let name = named(&volume.name);
         use SignatureKind::{Btrfs, Ext2, Ext3, Ext4, Xfs};
         // Others are left to the system's own drivers.

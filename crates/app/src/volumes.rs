@@ -39,11 +39,30 @@ pub fn read<T>(
     (engine, cores_max): (&Engine, usize),
     main: impl AsyncFnOnce(Core, VolumeRef, &Scan) -> Result<T, Problem>,
 ) -> Result<T, Problem> {
+    read_all(access, names, meant, force, (engine, cores_max), async |core, volumes, scan| {
+        let first = volumes.into_iter().next().expect("the volume that is meant is the first");
+        main(core, first, scan).await
+    })
+}
+
+/// As [`read`], with every volume that may hold a part of the file system that is meant, the one
+/// that is named first.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_all<T>(
+    access: &MemberAccess,
+    names: &[String],
+    meant: Meant<'_>,
+    force: &Force,
+    (engine, cores_max): (&Engine, usize),
+    main: impl AsyncFnOnce(Core, Vec<VolumeRef>, &Scan) -> Result<T, Problem>,
+) -> Result<T, Problem> {
     let scan = members::look(access, names, force)?;
     members::run(engine, cores_max, async |core| {
         let mut stack = open(&core, scan, access, force, Purpose::Read).await?;
         let done = match find(&core, &mut stack, meant).await {
-            Ok(volume) => main(core.clone(), volume, &stack.scan).await,
+            Ok(volumes) => main(core.clone(), volumes, &stack.scan).await,
             Err(problem) => Err(problem),
         };
         // Nothing was written, so there is nothing to record and nothing that could fail.
@@ -95,19 +114,20 @@ impl Sites {
     }
 }
 
-async fn find(core: &Core, stack: &mut Stack, meant: Meant<'_>) -> Result<VolumeRef, Problem> {
-    let volume = match meant {
-        Meant::Volume(name) => stack.find(name)?,
-        Meant::Files(name) => {
-            let found = stack.find_files(name)?;
-            if name.is_none() && stack.volumes().iter().filter(|volume| volume.is_top).count() > 1 {
-                output::note(&printable(&format!("{} is the only volume with a file system", found.name)));
-            }
-            found
-        }
+/// The volume that is meant, opened; behind it those that may hold further parts of its files.
+async fn find(core: &Core, stack: &mut Stack, meant: Meant<'_>) -> Result<Vec<VolumeRef>, Problem> {
+    let (volume, takes_further) = match meant {
+        Meant::Volume(name) => (stack.find(name)?, false),
+        Meant::Files(name) => (stack.find_files(name)?, true),
     };
     let member = volume.member?;
-    for &array in &stack.below(&[member]).arrays {
+    let further = if takes_further { stack.further_devices(member) } else { Vec::new() };
+    let others = stack.volumes().iter().filter(|volume| volume.is_top).count() > 1;
+    if takes_further && others && stack.file_systems().len() == 1 && matches!(meant, Meant::Files(None)) {
+        output::note(&printable(&format!("{} is the only volume with a file system", volume.name)));
+    }
+    let all: Vec<MemberId> = [member].into_iter().chain(further.iter().copied()).collect();
+    for &array in &stack.below(&all).arrays {
         let array = &stack.scan.arrays[array];
         members::note_unused(&stack.scan, array);
         members::note_state(array);
@@ -115,8 +135,16 @@ async fn find(core: &Core, stack: &mut Stack, meant: Meant<'_>) -> Result<Volume
             output::note(note);
         }
     }
-    for note in stack.notes(member) {
+    for note in all.iter().flat_map(|&member| stack.notes(member)) {
         output::note(&printable(&note));
     }
-    stack.volume(core, member).await
+    let mut opened = vec![stack.volume(core, member).await?];
+    for member in further {
+        match stack.volume(core, member).await {
+            Ok(volume) => opened.push(volume),
+            // It is as if it were missing, which is told if it is needed.
+            Err(problem) => output::note(&printable(&format!("not read: {}", problem.what))),
+        }
+    }
+    Ok(opened)
 }

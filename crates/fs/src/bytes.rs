@@ -41,3 +41,10 @@ pub fn uuid_at(bytes: &[u8], at: usize) -> Option<[u8; 16]> {
 pub fn label(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().copied().take_while(|byte| *byte != 0).collect()
 }
+
+/// An identifier as it is written.
+#[must_use]
+pub fn uuid_text(uuid: [u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}

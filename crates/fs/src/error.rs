@@ -39,6 +39,30 @@ pub enum Error {
         /// What is wrong.
         what: &'static str,
     },
+    /// A structure lies on a device of the file system that is not here, and nothing that is here
+    /// has it too.
+    #[error("{structure} {at} is on device {id} of the file system, which is not here")]
+    DeviceMissing {
+        /// Which structure.
+        structure: &'static str,
+        /// Its number.
+        at: u64,
+        /// The number of the device.
+        id: u64,
+    },
+    /// Two devices of a file system, or two copies of one, were written apart from each other.
+    #[error(
+        "devices {one} and {other} of the file system say different things of its transaction {generation}: they were written apart \
+         from each other, and which is meant is not known"
+    )]
+    DevicesDisagree {
+        /// The number of one.
+        one: u64,
+        /// The number of the other; the same for two copies of a device.
+        other: u64,
+        /// The transaction.
+        generation: u64,
+    },
     /// Something that is known and not read here.
     #[error("{what}: not supported")]
     Unsupported {
@@ -139,6 +163,51 @@ pub enum Note {
     MarkedDamaged,
     /// The same, and no kernel mounts it before it was repaired.
     NeedsRepair,
+    /// A device of it is not here: what it had is taken from others, as far as they have it.
+    DeviceMissing {
+        /// Its number.
+        id: u64,
+        /// Its identifier.
+        uuid: [u8; 16],
+    },
+    /// A device was away while others were written: what it has is used where it proves to be
+    /// right, or where nothing else has it.
+    DeviceStale {
+        /// Its number.
+        id: u64,
+        /// The transaction that it was last written with.
+        generation: u64,
+        /// The newest one.
+        newest: u64,
+    },
+    /// Data that has no checksum was read from a device that was away while others were written:
+    /// nothing else has it, and it may be old.
+    StaleDataRead {
+        /// The number of the device.
+        id: u64,
+    },
+    /// A device is given twice: the newer state of it is used.
+    DeviceTwice {
+        /// Its number.
+        id: u64,
+    },
+    /// A device that was being filled to replace another one is not used: the other one still is
+    /// part of the file system.
+    DeviceReplacement,
+    /// A device has the superblock of the file system, which does not list it any more.
+    DeviceNotListed {
+        /// Its number.
+        id: u64,
+    },
+    /// A device ends before the file system says that it does.
+    DeviceCutOff {
+        /// Its number.
+        id: u64,
+        /// Its size in bytes.
+        size_bytes: u64,
+        /// What is there of it.
+        there_bytes: u64,
+    },
     /// It ends beyond the end of what it is on.
     CutOff {
         /// Its size in bytes.
@@ -160,6 +229,7 @@ impl Note {
                 | Self::LogLeftOpen { .. }
                 | Self::LogElsewhere
                 | Self::NeedsRepair
+                | Self::StaleDataRead { .. }
         )
     }
 
@@ -233,6 +303,34 @@ impl fmt::Display for Note {
             Self::MarkedDamaged => {
                 f.write_str("it is marked as damaged: what is found is shown, and files may be missing")
             }
+            Self::DeviceMissing { id, uuid } => {
+                let uuid = crate::bytes::uuid_text(*uuid);
+                write!(f, "its device {id} ({uuid}) is not here: what it had is taken from copies and parity, as far as there are some")
+            }
+            Self::DeviceStale { id, generation, newest } => write!(
+                f,
+                "its device {id} was last written with transaction {generation}, others with {newest}: it was away meanwhile, and what it \
+                 has is used only where checksums prove it, or where nothing else has it"
+            ),
+            Self::StaleDataRead { id } => write!(
+                f,
+                "data without checksums was read from device {id}, which was away while others were written: nothing else that is here \
+                 has it, and it may be old"
+            ),
+            Self::DeviceTwice { id } => {
+                write!(f, "its device {id} is given twice: the state that is newer, or was given first, is used")
+            }
+            Self::DeviceReplacement => f.write_str(
+                "a device that was being filled to replace another one is not used: the other one still is part of the file system",
+            ),
+            Self::DeviceNotListed { id } => {
+                write!(f, "a device {id} has its superblock and is not one of its devices any more: it is not used")
+            }
+            Self::DeviceCutOff { id, size_bytes, there_bytes } => write!(
+                f,
+                "its device {id} has {size_bytes} bytes and only {there_bytes} of them are here: what lies beyond is taken from copies and \
+                 parity, as far as there are some"
+            ),
             Self::CutOff { size_bytes, there_bytes } => write!(
                 f,
                 "it has {size_bytes} bytes and only {there_bytes} of them are here: what lies beyond cannot be read"

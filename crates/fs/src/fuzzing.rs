@@ -1,8 +1,11 @@
 //! One function per family of file systems that takes any bytes as an image and must return: the
 //! targets in `fuzz/` and the smoke test call the same code.
 
+use std::io;
+use std::rc::Rc;
+
 use crate::xfs::LogWords;
-use crate::{CensusLimits, Error, FileKind, FileSystem, FsNode};
+use crate::{CensusLimits, Error, FileKind, FileSystem, FsNode, ReadAt};
 
 /// Entries that are looked at: enough to reach every structure, few enough for many images a
 /// second.
@@ -15,13 +18,18 @@ fn walk(data: Vec<u8>) {
     if let Ok(usage) = crate::usage(Box::new(data.clone())) {
         assert!(usage.percent() <= 100, "{usage:?}");
     }
-    let Ok(fs) = crate::open(Box::new(data), None) else { return };
+    if let Ok(fs) = crate::open(Box::new(data), None) {
+        walk_files(&*fs);
+    }
+}
+
+fn walk_files(fs: &dyn FileSystem) {
     let _ = format!("{:?}", fs.about());
     for note in &fs.about().notes {
         let _ = note.to_string();
     }
     let _ = fs.not_as_mounted();
-    let _ = crate::resolve(&*fs, b"/a/../b/");
+    let _ = crate::resolve(fs, b"/a/../b/");
     let mut nodes = vec![fs.root()];
     let mut seen = 0;
     while let Some(node) = nodes.pop() {
@@ -29,7 +37,7 @@ fn walk(data: Vec<u8>) {
         if seen > ENTRIES_MAX {
             return;
         }
-        look(&*fs, node, &mut nodes);
+        look(fs, node, &mut nodes);
     }
 }
 
@@ -144,9 +152,51 @@ pub fn fuzz_btrfs(data: &[u8]) {
     walk(data);
 }
 
+/// A device that is read by several.
+struct Shared(Rc<Vec<u8>>);
+
+impl ReadAt for Shared {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, into)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+}
+
+/// Devices of a btrfs, one behind the other and of one size. The first byte says how many, the bits
+/// of the second which are not given, and the third from which on they are given.
+pub fn fuzz_btrfs_devices(data: &[u8]) {
+    let Some((&[count, missing, first], data)) = data.split_first_chunk::<3>() else { return };
+    let count = usize::from(count % 6) + 1;
+    let mut devices: Vec<Vec<u8>> =
+        data.chunks_exact((data.len() / count).max(1)).take(count).map(<[u8]>::to_vec).collect();
+    for device in &mut devices {
+        crate::btrfs::seal(device);
+    }
+    let numbers = (0..devices.len()).map(|ix| (ix + usize::from(first)) % devices.len());
+    let numbers: Vec<usize> = numbers.filter(|ix| missing >> ix & 1 == 0).collect();
+    let devices: Vec<Rc<Vec<u8>>> = devices.into_iter().map(Rc::new).collect();
+    let readers =
+        || numbers.iter().map(|&ix| Box::new(Shared(devices[ix].clone())) as Box<dyn ReadAt>).collect();
+    for found in crate::on_several_devices(readers()) {
+        assert!(found.lost_bytes <= found.allocated_bytes, "{found:?}");
+        let _ = format!("{found:?}");
+    }
+    if let Ok(fs) = crate::open_devices(readers(), None) {
+        walk_files(&*fs);
+    }
+}
+
 /// Takes any bytes and returns, or the decoder has a bug.
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 4] =
-    [("ext", fuzz_ext), ("xfs", fuzz_xfs), ("xfs_log", fuzz_xfs_log), ("btrfs", fuzz_btrfs)];
+pub const ALL: [(&str, FuzzTarget); 5] = [
+    ("ext", fuzz_ext),
+    ("xfs", fuzz_xfs),
+    ("xfs_log", fuzz_xfs_log),
+    ("btrfs", fuzz_btrfs),
+    ("btrfs_devices", fuzz_btrfs_devices),
+];

@@ -15,6 +15,7 @@
 mod btrfs;
 mod bytes;
 mod census;
+mod devices;
 mod error;
 mod ext;
 pub mod fuzzing;
@@ -26,10 +27,13 @@ mod usage;
 mod xfs;
 
 use std::ops::Range;
+use std::rc::Rc;
 
+pub use bytes::uuid_text;
 pub use census::{
     CensusLimits, ExtentTally, FileSystemCensus, FreeClass, FreeTally, JumpClass, PieceClass, ReadPattern,
 };
+pub use devices::{FsDevice, FsDeviceState, FsDevices};
 pub use error::{Error, Note};
 pub use layout::FileSystemLayout;
 pub use owners::{FileAtPlace, FilesAtPlaces, files_at};
@@ -46,7 +50,10 @@ use source::ByteSource;
 /// [`Error::Unrecognised`] if there is none that is known here; else what is wrong with it or not
 /// supported.
 pub fn open(reader: Box<dyn ReadAt>, subvolume: Option<u64>) -> Result<Box<dyn FileSystem>, Error> {
-    let source = ByteSource::new(reader);
+    open_source(ByteSource::new(reader), subvolume)
+}
+
+fn open_source(source: ByteSource, subvolume: Option<u64>) -> Result<Box<dyn FileSystem>, Error> {
     let (is_ext, is_xfs) = (ext::is_here(&source)?, xfs::is_here(&source)?);
     match subvolume {
         Some(_) if is_ext || is_xfs => {
@@ -57,6 +64,41 @@ pub fn open(reader: Box<dyn ReadAt>, subvolume: Option<u64>) -> Result<Box<dyn F
         _ if btrfs::is_here(&source)? => Ok(Box::new(btrfs::Btrfs::open(source, subvolume)?)),
         _ => Err(Error::Unrecognised),
     }
+}
+
+/// Opens the file system that the first of these devices belongs to, with those of the others that
+/// are its own, if it is one that lies on several: a btrfs. Else as [`open`].
+///
+/// What a device lacks or has wrong is taken from the others, as far as there are copies or parity.
+/// [`FileSystem::devices`] tells which are here.
+///
+/// # Errors
+/// As [`open`]; of a btrfs also that devices contradict each other, or that too many are missing.
+pub fn open_devices(
+    readers: Vec<Box<dyn ReadAt>>,
+    subvolume: Option<u64>,
+) -> Result<Box<dyn FileSystem>, Error> {
+    let mut sources = sources(readers);
+    let first = sources.first().ok_or(Error::Unrecognised)?;
+    match !ext::is_here(first)? && !xfs::is_here(first)? && btrfs::is_here(first)? {
+        true => Ok(Box::new(btrfs::Btrfs::open_devices(&sources, subvolume)?)),
+        false => {
+            let first = Rc::into_inner(sources.swap_remove(0)).ok_or(Error::Unrecognised)?;
+            open_source(first, subvolume)
+        }
+    }
+}
+
+/// The file systems that lie on several devices, some of which are among these; what they hold
+/// otherwise is passed over.
+#[must_use]
+pub fn on_several_devices(readers: Vec<Box<dyn ReadAt>>) -> Vec<FsDevices> {
+    btrfs::on_several(&sources(readers))
+}
+
+fn sources(readers: Vec<Box<dyn ReadAt>>) -> Vec<Rc<ByteSource>> {
+    let count = readers.len();
+    readers.into_iter().map(|reader| Rc::new(ByteSource::one_of(reader, count))).collect()
 }
 
 /// The layout of the ext2, ext3, ext4 or XFS in `reader`.
@@ -117,6 +159,12 @@ pub trait FileSystem {
     /// as damaged, or what is shown is one subvolume of several that was not asked for.
     fn left_out(&self) -> Vec<Note> {
         self.about().notes.iter().copied().filter(|note| note.leaves_out()).collect()
+    }
+
+    /// The devices of one that lies on several, here or not; of a btrfs on one device that one.
+    /// Empty for what knows of no devices.
+    fn devices(&self) -> &[FsDevice] {
+        &[]
     }
 
     /// The root directory.

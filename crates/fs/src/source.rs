@@ -47,8 +47,10 @@ pub const SIZE_MAX: u64 = i64::MAX as u64;
 /// several inodes' worth.
 const LINE_BYTES: u64 = 64 << 10;
 
-/// Lines that are kept: 16 MiB.
+/// Lines that are kept: 16 MiB, of all devices of a file system together; and of one of many at
+/// least.
 const LINES: usize = 256;
+const LINES_MIN: usize = 16;
 
 /// What is laid over the source, in units of that.
 const SECTOR_BYTES: u64 = 512;
@@ -122,8 +124,14 @@ impl FileRun {
 
 impl ByteSource {
     pub fn new(reader: Box<dyn ReadAt>) -> Self {
+        Self::one_of(reader, 1)
+    }
+
+    /// One of so many that are read together.
+    pub fn one_of(reader: Box<dyn ReadAt>, count: usize) -> Self {
         let size = reader.size_bytes();
-        Self { reader, size, lines: RefCell::new(vec![None; LINES]), newer: BTreeMap::new() }
+        let lines = (LINES / count.max(1)).max(LINES_MIN);
+        Self { reader, size, lines: RefCell::new(vec![None; lines]), newer: BTreeMap::new() }
     }
 
     /// The size of what is read, in bytes.
@@ -198,7 +206,8 @@ impl ByteSource {
     /// part that is wanted perhaps can.
     fn read_line(&self, number: u64, offset: u64, into: &mut [u8]) -> bool {
         let mut lines = self.lines.borrow_mut();
-        let place = &mut lines[(number % LINES as u64) as usize];
+        let count = lines.len() as u64;
+        let place = &mut lines[(number % count) as usize];
         let start = number * LINE_BYTES;
         if place.as_ref().is_none_or(|line| line.number != number) {
             let mut bytes = vec![0; LINE_BYTES.min(self.size - start) as usize];

@@ -386,5 +386,5 @@ fn several_devices_are_refused() {
         return;
     }
     let error = wattle_fs::open(Box::new(Image::open(&first)), None).err().unwrap();
-    assert_eq!(error.to_string(), "btrfs on several devices: not supported");
+    assert_eq!(error.to_string(), "btrfs on several devices, of which one is given: not supported");
 }

@@ -226,3 +226,29 @@ fn damaged_btrfs_images_are_no_panic() {
         }
     }
 }
+
+/// Copies and parity that do not fit, missing devices, and damaged maps.
+#[test]
+fn damaged_devices_of_btrfs_are_no_panic() {
+    /// Of each device: the rest is empty, and reads of it are errors.
+    const KEPT_BYTES: usize = 40 << 20;
+    let profiles = ["single", "raid1", "raid0", "raid10", "raid5", "raid6"];
+    for (profile, count) in profiles.into_iter().zip([2, 3, 2, 4, 3, 4]) {
+        let options = ["--mixed", "-d", profile, "-m", profile];
+        let Some(pool) = common::pool::Pool::make(&options, &vec![100; count]) else { return };
+        let filled = pool.filled("", |at| {
+            fs::write(at.join("file"), pattern(1, 200_000)).unwrap();
+            for ix in 0..60 {
+                fs::write(at.join(format!("file-{ix}")), pattern(ix, 3000)).unwrap();
+            }
+        });
+        if filled.is_none() {
+            return;
+        }
+        for missing in [0, 1] {
+            let mut all = vec![count as u8 - 1, missing, count as u8 - 1];
+            pool.devices.iter().for_each(|device| all.extend(&fs::read(device).unwrap()[..KEPT_BYTES]));
+            damage_of("btrfs_devices", &all, 15);
+        }
+    }
+}

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use wattle_control::units::Units;
 use wattle_control::{Code, Member, Problem, Scan};
+use wattle_fs::{FsDevice, FsDeviceState};
 use wattle_rt::text_of_path;
 use wattle_server::protocol::SCHEMA_VERSION;
 
@@ -67,6 +68,67 @@ pub struct FileSystemLoss {
     pub not_as_mounted: Vec<String>,
     /// What may be there beside it.
     pub left_out: Vec<String>,
+    /// Of one that lies on several devices, these: here, missing or left behind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<FsDeviceReport>,
+}
+
+/// A device of a file system that lies on several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FsDeviceReport {
+    /// Its number in the file system.
+    id: u64,
+    uuid: String,
+    /// By the file system's account.
+    size_bytes: u64,
+    /// `in use`, `stale`, `missing`, `seed`, `copy`, `replacement`, `not listed`.
+    pub state: &'static str,
+    /// The transaction that it was last written with; absent if it is not here.
+    generation: Option<u64>,
+    /// What it is on; absent if it is not here.
+    pub member: Option<String>,
+}
+
+impl FsDeviceReport {
+    /// With the names of the volumes that were given.
+    pub fn of(device: &FsDevice, names: &[String]) -> Self {
+        Self {
+            id: device.id,
+            uuid: wattle_fs::uuid_text(device.uuid),
+            size_bytes: device.size_bytes,
+            state: device.state.word(),
+            generation: device.generation,
+            member: device.given.and_then(|given| names.get(given).cloned()),
+        }
+    }
+
+    /// Whether it is used, and all of it is up to date.
+    pub fn is_good(&self) -> bool {
+        [FsDeviceState::InUse, FsDeviceState::Seed].iter().any(|state| state.word() == self.state)
+    }
+
+    /// Its number and its identifier.
+    pub fn title(&self) -> String {
+        format!("device {} ({})", self.id, self.uuid)
+    }
+
+    /// As a row of a table, with [`Self::HEAD`] above it.
+    pub fn row(&self, units: Units) -> [String; 5] {
+        let generation = self.generation.map_or("-".to_owned(), |generation| generation.to_string());
+        let place = self.member.clone().unwrap_or_else(|| format!("uuid {}", self.uuid));
+        [self.id.to_string(), self.state.to_owned(), generation, units.show(self.size_bytes), place]
+    }
+
+    /// What the columns are.
+    pub const HEAD: [&str; 5] = ["device", "state", "generation", "size", "on"];
+
+    fn line(&self, units: Units) -> String {
+        let [id, state, generation, size, place] = self.row(units);
+        match self.generation {
+            Some(_) => format!("device {id}, {size}, {state}, generation {generation}: {place}"),
+            None => format!("device {id}, {size}, {state}: {place}"),
+        }
+    }
 }
 
 /// An array that was found by what is on its members.
@@ -246,7 +308,8 @@ impl RescueLoss {
         };
         text += &section("Members", self.members.iter().map(|member| member.line(units)).collect());
         for fs in &self.file_systems {
-            let all = fs.not_as_mounted.iter().chain(&fs.left_out).cloned().collect();
+            let devices = fs.devices.iter().map(|device| device.line(units));
+            let all = fs.not_as_mounted.iter().chain(&fs.left_out).cloned().chain(devices).collect();
             text += &section(&format!("{}, {} {}", fs.volume, fs.kind, fs.uuid), all);
         }
         if let Some(array) = &self.array {
@@ -279,6 +342,12 @@ impl RescueLoss {
         let unread: u64 = self.members.iter().map(|member| member.unread_bytes).sum();
         if unread > 0 {
             let _ = write!(text, "; {} of the members were never read", units.show(unread));
+        }
+        let lacking = |fs: &FileSystemLoss| fs.devices.iter().filter(|device| !device.is_good()).count();
+        let lacking: usize = self.file_systems.iter().map(lacking).sum();
+        if lacking > 0 {
+            let _ =
+                write!(text, "; devices of the file system that are missing or not up to date: {lacking}");
         }
         text
     }

@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use serde::Serialize;
-use wattle_control::Problem;
 use wattle_control::members::MemberAccess;
+use wattle_control::{MemberScan, Problem, Scan};
+use wattle_format::probe::SignatureKind;
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::protocol::report::ArrayReport;
 use wattle_server::protocol::why::{DecisionReport, WhyReport};
@@ -14,6 +15,7 @@ use wattle_server::socket::client::{self, Servers};
 use wattle_server::why;
 
 use super::interval::{ArrayInterval, Snapshot};
+use super::scan::devices::{self, ScannedFsReport};
 use crate::cli::WhyArgs;
 use crate::environment::runtime_dir;
 use crate::members;
@@ -24,6 +26,9 @@ use crate::target::ServedTarget;
 struct Report {
     schema_version: u32,
     arrays: Vec<WhyReport>,
+    /// File systems that lie on several devices, which are members.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    file_systems: Vec<ScannedFsReport>,
 }
 
 /// # Errors
@@ -35,24 +40,33 @@ pub fn run(access: &MemberAccess, args: &WhyArgs, screen: Screen) -> Result<(), 
     if args.tuning {
         return tuning(args, screen);
     }
-    let arrays = match served(args)? {
-        Some(reports) => reports,
+    let (arrays, file_systems) = match served(args)? {
+        Some(reports) => (reports, Vec::new()),
         None => {
             let (scan, unopened) = members::look_each(access, &args.targets, &args.force)?;
             for problem in unopened {
                 output::report(&problem, screen.style_err);
             }
-            why::offline(&scan)
+            (why::offline(&scan), several_devices(&scan))
         }
     };
     if args.json.json {
-        return output::print_json(&Report { schema_version: SCHEMA_VERSION, arrays });
+        return output::print_json(&Report { schema_version: SCHEMA_VERSION, arrays, file_systems });
     }
-    if arrays.is_empty() {
+    if arrays.is_empty() && file_systems.is_empty() {
         output::note("no array on these members");
     }
-    let parts: Vec<_> = arrays.iter().map(|array| render(array, screen)).collect();
-    output::print_fitted(&parts.join("\n"))
+    let arrays = arrays.iter().map(|array| render(array, screen));
+    let file_systems = file_systems.iter().map(|found| found.render(screen));
+    output::print_fitted(&arrays.chain(file_systems).collect::<Vec<_>>().join("\n"))
+}
+
+/// The file systems on several of the members as they are.
+fn several_devices(scan: &Scan) -> Vec<ScannedFsReport> {
+    let kind =
+        |seen: &MemberScan| seen.signatures.iter().any(|found| found.kind == Some(SignatureKind::Btrfs));
+    let members = scan.members.iter().filter(|seen| seen.facts.is_none() && kind(seen));
+    devices::look(members.map(|seen| seen.member.clone()).collect())
 }
 
 /// What `--json` shows of an array that is served, or of all.

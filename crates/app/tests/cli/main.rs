@@ -18,6 +18,7 @@ mod audit_system;
 mod bad_input;
 mod bench;
 mod browser;
+mod btrfs_devices;
 mod compat;
 mod console;
 mod containers;

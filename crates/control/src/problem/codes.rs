@@ -281,7 +281,7 @@ codes! {
          backup, the two contradict each other, and what is written then destroys data. `--force=pool` restores it all the same, as \
          `vgcfgrestore --force` does; look at the volumes read-only first.";
     NoFileSystem = 140, Failed, "no file system that can be read here",
-        "Files are read without mounting from ext2, ext3, ext4, XFS and btrfs on one volume. The message says what is missing: the \
+        "Files are read without mounting from ext2, ext3, ext4, XFS and btrfs. The message says what is missing: the \
          signature, or a feature by its name. The volume's bytes are there all the same: `wattle cat` gives them to other tools, \
          `wattle serve` to a kernel.";
     NoSuchFile = 141, Failed, "no such file in the file system",
@@ -521,6 +521,14 @@ codes! {
          of the areas with the keys there is one. A backup of the header (`cryptsetup luksHeaderBackup`) opens the device: \
          --header MEMBER=FILE. Without one, and with every slot damaged, what is encrypted cannot be read by any program.";
 
+    FsDeviceMissing = 310, Failed, "devices of a file system are missing",
+        "A btrfs lies on several devices, and more of them are missing than its copies and parity make up for. `wattle scan` tells which are \
+         here, with the number and identifier of each that is not. Give the others too: files, drives, or volumes on other members. What \
+         is on those that are here comes out without them as far as it can be found; the rest is named.";
+    FsDevicesDisagree = 311, Failed, "devices of a file system were written apart",
+        "Two devices of one btrfs, or two copies of one device, have reached the same transaction on different ways: each was mounted and \
+         written without the other. Taken together they would give a mixture that never was. Give one side only: what it has of copies \
+         and parity is used.";
     ContainerDamaged = 320, Failed, "metadata of firmware RAID is damaged",
         "The drive ends as a drive of Intel RAID (IMSM) or of a DDF container does, and what is written there does not hold: a checksum, a \
          size, a table that does not fit. Where volumes lie on the drive is written there. The other drives of the container have the same \

@@ -247,7 +247,8 @@ impl Stack {
     }
 
     /// The volume whose files are meant. It is the one called `name`; without a name the only one
-    /// there is, or among several the only one that a file system is on.
+    /// there is, or among several the only one that a file system is on, or the first of those that
+    /// one file system is on.
     ///
     /// # Errors
     /// As [`Stack::find`]; and what cannot be looked into might be what is meant.
@@ -264,15 +265,20 @@ impl Stack {
         let (mut with_files, mut unknown) = (Vec::new(), false);
         for volume in self.volumes().into_iter().filter(|volume| volume.is_top) {
             match self.file_system(&volume) {
-                Ok(Some(kind)) => with_files.push((volume, kind)),
+                Ok(Some((kind, id))) => with_files.push((volume, kind, id)),
                 Ok(None) => {}
                 Err(()) => unknown = true,
             }
         }
-        let shown =
-            |(volume, kind): &(NamedVolume, SignatureKind)| format!("{} ({})", volume.name, kind.name());
+        type WithFiles = (NamedVolume, SignatureKind, Option<String>);
+        let shown = |(volume, kind, _): &WithFiles| format!("{} ({})", volume.name, kind.name());
+        let is_one = |one: &WithFiles, other: &WithFiles| {
+            one.1 == SignatureKind::Btrfs && other.1 == one.1 && one.2.is_some() && one.2 == other.2
+        };
         match &with_files[..] {
-            [(volume, _)] if !unknown => Ok(volume.clone()),
+            [first, others @ ..] if !unknown && others.iter().all(|other| is_one(first, other)) => {
+                Ok(first.0.clone())
+            }
             [] => Err(self.locked().unwrap_or(several)),
             known => {
                 let known = known.iter().map(shown).collect::<Vec<_>>().join(", ");
@@ -281,22 +287,41 @@ impl Stack {
         }
     }
 
-    /// Which file system is on a volume, `None` if none is; an error if not all of it could be
-    /// looked at.
-    fn file_system(&self, volume: &NamedVolume) -> Result<Option<SignatureKind>, ()> {
+    /// Which file system is on a volume, with its id, `None` if none is; an error if not all of it
+    /// could be looked at.
+    fn file_system(&self, volume: &NamedVolume) -> Result<Option<(SignatureKind, Option<String>)>, ()> {
         let seen = &self.scan.members[*volume.member.as_ref().map_err(|_| ())?];
-        let mut kinds = seen.signatures.iter().filter_map(|signature| signature.kind);
-        match kinds.find(|kind| kind.is_file_system()) {
+        let mut found = seen.signatures.iter().filter_map(|signature| {
+            let kind = signature.kind.filter(|kind| kind.is_file_system())?;
+            Some((kind, signature.uuid.clone()))
+        });
+        match found.next() {
             None if seen.problem.is_some() || Self::locked_problem(seen).is_some() => Err(()),
-            kind => Ok(kind),
+            found => Ok(found),
         }
+    }
+
+    /// The members that may be further devices of the file system on a member: of a btrfs every one
+    /// that has a btrfs too, whatever its id (a seed has another one), or that nothing is known of
+    /// (its first superblock is perhaps gone).
+    #[must_use]
+    pub fn further_devices(&self, member: MemberId) -> Vec<MemberId> {
+        let is_btrfs = |ix: MemberId| {
+            let signatures = &self.scan.members[ix].signatures;
+            signatures.iter().any(|signature| signature.kind == Some(SignatureKind::Btrfs))
+        };
+        if !is_btrfs(member) && !self.is_blank(member) {
+            return Vec::new();
+        }
+        let others = self.scan.members.ids().filter(|&ix| ix != member && !self.is_below(ix));
+        others.filter(|&ix| is_btrfs(ix) || self.is_blank(ix)).collect()
     }
 
     /// Every volume that nothing else lies on and that a file system is on, with which.
     #[must_use]
     pub fn file_systems(&self) -> Vec<(NamedVolume, SignatureKind)> {
         let top = self.volumes().into_iter().filter(|volume| volume.is_top);
-        top.filter_map(|volume| self.file_system(&volume).ok()?.map(|kind| (volume, kind))).collect()
+        top.filter_map(|volume| self.file_system(&volume).ok()?.map(|(kind, _)| (volume, kind))).collect()
     }
 
     /// The logical volumes of open groups that run.

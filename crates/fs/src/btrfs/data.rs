@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::btrfs::tree::{self, ItemKey, TreeRoot};
-use crate::btrfs::{Btrfs, CSUM_OBJECT, CSUM_TREE, EXTENT_CSUM, EXTENT_DATA, Inode, compression};
+use crate::btrfs::{Btrfs, CSUM_OBJECT, CSUM_TREE, EXTENT_CSUM, EXTENT_DATA, Inode, compression, logical};
 use crate::bytes::{le16, le64, u8_at};
 use crate::error::Error;
 use crate::source::FileRun;
@@ -70,11 +70,9 @@ pub fn runs(btrfs: &Btrfs, file: FsNode, range: Range<u64>, each: &mut EachRun<'
         let unpacked_len = packed.then(|| part.end - part.start);
         let mut file_offset = part.start;
         while left > 0 {
-            let (copies, here) = btrfs.chunks.find(at, left)?;
-            if here == 0 {
-                return Err(damaged(at));
-            }
-            for disk_offset in copies {
+            let piece = btrfs.chunks.piece(at, left)?;
+            let here = piece.len;
+            for disk_offset in piece.on_first(&btrfs.devices) {
                 each(FileRun { file_offset, disk_offset, len: here, unpacked_len })?;
             }
             (at, left) = (at.saturating_add(here), left - here);
@@ -205,15 +203,18 @@ fn plain(
 ) -> Result<(), Error> {
     let sector = btrfs.superblock.sector_bytes as u64;
     // A piece cannot be longer than what there is, before it is allocated for.
-    let mut bytes =
-        vec![0; (part.end - part.start + 2 * sector).min(PIECE_BYTES).min(btrfs.source.size()) as usize];
+    let mut bytes = vec![
+        0;
+        (part.end - part.start + 2 * sector).min(PIECE_BYTES).min(btrfs.devices.size_bytes())
+            as usize
+    ];
     let mut at = part.start;
     while at < part.end {
         let logical = start + (at - part.start);
         let before = logical % sector;
         let wanted = (part.end - at).min(bytes.len() as u64 / sector * sector - before);
         let whole = (before + wanted).next_multiple_of(sector);
-        let (_, whole) = btrfs.chunks.find(logical - before, whole)?;
+        let whole = btrfs.chunks.within(logical - before, whole)?;
         let bytes = &mut bytes[..whole as usize];
         sectors(btrfs, verified, logical - before, bytes)?;
         let here = &bytes[before as usize..(before + wanted).min(whole) as usize];
@@ -226,27 +227,14 @@ fn plain(
     Ok(())
 }
 
-/// Whole sectors, verified, from the first copy that is right.
+/// Whole sectors, each from the first place or parity that gives what its checksum says.
 fn sectors(btrfs: &Btrfs, verified: bool, logical: u64, into: &mut [u8]) -> Result<(), Error> {
-    let (copies, len) = btrfs.chunks.find(logical, into.len() as u64)?;
-    if len < into.len() as u64 {
+    let len = into.len() as u64;
+    if btrfs.chunks.within(logical, len)? < len {
         return Err(damaged(logical));
     }
     let sums = if verified { Sums::read(btrfs, logical, len)? } else { Sums::default() };
-    let mut wrong = damaged(logical);
-    for offset in copies {
-        match btrfs.source.read(offset, into) {
-            Err(error) => wrong = error,
-            Ok(()) => match sums.first_wrong(btrfs, into) {
-                None => return Ok(()),
-                Some(at) => {
-                    let what = "the checksum of the data there is wrong";
-                    wrong = Error::Damaged { structure: "btrfs extent", at: logical + at, what };
-                }
-            },
-        }
-    }
-    Err(wrong)
+    logical::sectors(btrfs, logical, into, &|number, bytes| sums.is_right(btrfs, number, bytes))
 }
 
 /// Checksums of a range, for each sector; none where none is stored.
@@ -283,14 +271,9 @@ impl Sums {
         Ok(Self { sums })
     }
 
-    /// The offset of the first sector that is not what its checksum says.
-    fn first_wrong(&self, btrfs: &Btrfs, bytes: &[u8]) -> Option<u64> {
-        let sector = btrfs.superblock.sector_bytes;
-        let mut sectors = bytes.chunks(sector).zip(&self.sums);
-        let checksum = btrfs.superblock.checksum;
-        let is_wrong = |(bytes, sum): (&[u8], &Option<Vec<u8>>)| {
-            sum.as_ref().is_some_and(|sum| !checksum.is_right(bytes, sum))
-        };
-        sectors.position(is_wrong).map(|ix| (ix * sector) as u64)
+    /// Whether a sector is what its checksum says; `None` if it has none.
+    fn is_right(&self, btrfs: &Btrfs, number: usize, bytes: &[u8]) -> Option<bool> {
+        let sum = self.sums.get(number)?.as_ref()?;
+        Some(btrfs.superblock.checksum.is_right(bytes, sum))
     }
 }

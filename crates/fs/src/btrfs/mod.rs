@@ -1,9 +1,10 @@
-//! btrfs on one device, as its on-disk format is described in the btrfs documentation.
+//! btrfs on one or several devices, as its on-disk format is described in the btrfs documentation.
 //!
 //! Everything is an item with a key in a tree, and every tree lies in one logical space of
-//! addresses, which chunks map to the device. Each subvolume is a tree of inodes; a directory entry
-//! may name the root of another one. Every block of a tree and of data has a checksum, which is
-//! verified; where there are two copies (DUP), the other one is taken when the first is wrong.
+//! addresses, which chunks map to the devices ([`chunks`]). Each subvolume is a tree of inodes; a
+//! directory entry may name the root of another one. Every block of a tree and of data has a
+//! checksum, which is verified; where there are copies or parity, these are tried until it is right
+//! ([`logical`]), and so they are where a device is missing or lags behind ([`devices`]).
 //!
 //! What was flushed since the last transaction is in a log, which is applied in memory ([`log`]).
 
@@ -11,16 +12,21 @@ mod checksum;
 mod chunks;
 mod compression;
 mod data;
+mod devices;
 mod log;
+mod logical;
 mod lzo;
+mod parity;
 mod superblock;
 mod tree;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
+use std::rc::Rc;
 
 use crate::bytes::{le16, le32, le64};
+use crate::devices::{FsDevice, FsDevices};
 use crate::error::{Error, Note};
 use crate::source::{ByteSource, SIZE_MAX};
 use crate::usage::FileSystemUsage;
@@ -30,8 +36,9 @@ use crate::{
 };
 
 use chunks::Chunks;
+use devices::{Devices, Gathered};
 use log::AppliedLog;
-use superblock::Superblock;
+use superblock::{DeviceItem, Superblock};
 use tree::{EachItem, ItemKey, TreeRoot};
 
 /// Types of items.
@@ -43,6 +50,7 @@ const EXTENT_DATA: u8 = 108;
 const EXTENT_CSUM: u8 = 128;
 const ROOT_ITEM: u8 = 132;
 const ROOT_REF: u8 = 156;
+const DEV_ITEM: u8 = 216;
 const CHUNK_ITEM: u8 = 228;
 
 /// Attributes that say how btrfs stores a file, and nothing of the file.
@@ -52,6 +60,7 @@ const PROPERTIES: &[u8] = b"btrfs.";
 const CSUM_TREE: u64 = 7;
 const TOP_LEVEL: u64 = 5;
 const FIRST_CHUNK_TREE: u64 = 256;
+const DEV_ITEMS: u64 = 1;
 const CSUM_OBJECT: u64 = 10_u64.wrapping_neg();
 
 /// The root directory of every subvolume.
@@ -72,17 +81,45 @@ pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
 /// How full it is, by its superblock.
 ///
 /// # Errors
-/// No superblock can be read, or it asks for what is not supported.
+/// No superblock can be read, it asks for what is not supported, or it is on several devices.
 pub fn usage(source: &ByteSource) -> Result<FileSystemUsage, Error> {
-    Superblock::read(source).map(|superblock| superblock.usage())
+    Superblock::read(source)?.usage()
+}
+
+/// The file systems on several devices of which some are among these, with what is there of each.
+pub fn on_several(sources: &[Rc<ByteSource>]) -> Vec<FsDevices> {
+    let superblocks = sources.iter().filter_map(|source| Superblock::read(source).ok());
+    let mut found: Vec<FsDevices> = Vec::new();
+    for superblock in superblocks {
+        let Superblock { uuid, label, .. } = superblock;
+        if found.iter().any(|found| found.uuid == uuid) {
+            continue;
+        }
+        let (devices, (lost_bytes, allocated_bytes), problem) = match devices::gather(sources, uuid) {
+            Err(error) => (Vec::new(), (0, 0), Some(error)),
+            Ok(gathered) => match Btrfs::open_chunks(gathered) {
+                Ok(btrfs) => (btrfs.report, btrfs.chunks.lost_bytes(), None),
+                Err((devices, error)) => (devices, (0, 0), Some(error)),
+            },
+        };
+        if superblock.devices > 1 || devices.len() > 1 {
+            let kind = "btrfs";
+            found.push(FsDevices { kind, uuid, label, devices, lost_bytes, allocated_bytes, problem });
+        }
+    }
+    found
 }
 
 /// A btrfs file system.
 pub struct Btrfs {
-    source: ByteSource,
     superblock: Superblock,
+    devices: Devices,
     chunks: Chunks,
     about: About,
+    /// Its devices, here or not.
+    report: Vec<FsDevice>,
+    /// Devices that lag behind, and that data was taken from which nothing proves.
+    stale_read: RefCell<BTreeSet<u64>>,
     /// The subvolume whose root is the root.
     subvolume: u64,
     /// Trees that were looked up.
@@ -92,30 +129,72 @@ pub struct Btrfs {
 }
 
 impl Btrfs {
-    /// Opens it: the superblock, the map of chunks, and the subvolume that a mount would show, or
-    /// the one asked for.
+    /// Opens one that is on a single device.
     ///
     /// # Errors
-    /// The superblock or a tree is damaged, it is on several devices, or asks for what is not
-    /// supported.
+    /// As [`Self::open_devices`], or it is on several devices.
     pub fn open(source: ByteSource, subvolume: Option<u64>) -> Result<Self, Error> {
-        let superblock = Superblock::read(&source)?;
-        let about = superblock.about(&source);
-        let chunks = Chunks::of_superblock(&superblock)?;
-        let (subvolume_asked, trees) = (subvolume, RefCell::new(BTreeMap::new()));
-        let log = AppliedLog::default();
-        let mut btrfs = Self { source, superblock, chunks, about, subvolume: TOP_LEVEL, trees, log };
-        btrfs.read_chunks()?;
+        if Superblock::read(&source)?.devices != 1 {
+            return Err(Error::Unsupported { what: "btrfs on several devices, of which one is given" });
+        }
+        Self::open_devices(&[Rc::new(source)], subvolume)
+    }
+
+    /// Opens the one that the first of these devices belongs to: the superblock, the map of chunks,
+    /// and the subvolume that a mount would show, or the one asked for. Others among the devices
+    /// are passed over.
+    ///
+    /// # Errors
+    /// The superblock or a tree is damaged or on a device that is missing, devices contradict each
+    /// other, or it asks for what is not supported.
+    pub fn open_devices(sources: &[Rc<ByteSource>], subvolume: Option<u64>) -> Result<Self, Error> {
+        let first = sources.first().ok_or(Error::Unrecognised)?;
+        let gathered = devices::gather(sources, Superblock::read(first)?.uuid)?;
+        let mut btrfs = Self::open_chunks(gathered).map_err(|(_, error)| error)?;
         btrfs.replay();
-        btrfs.subvolume = match subvolume_asked {
+        btrfs.subvolume = match subvolume {
             Some(subvolume) => subvolume,
             None => btrfs.default_subvolume()?,
         };
-        btrfs.tree(btrfs.subvolume)?;
-        if subvolume_asked.is_none() && btrfs.subvolume != TOP_LEVEL {
+        let tree = btrfs.tree(btrfs.subvolume)?;
+        for tree in [btrfs.superblock.chunk_tree, btrfs.superblock.root_tree, tree] {
+            tree::check_copies(&btrfs, tree)?;
+        }
+        if subvolume.is_none() && btrfs.subvolume != TOP_LEVEL {
             btrfs.about.notes.push(Note::DefaultSubvolume { id: btrfs.subvolume, top_level: TOP_LEVEL });
         }
         Ok(btrfs)
+    }
+
+    /// With the map of chunks and the list of devices; or what is known of the devices, and why
+    /// not.
+    fn open_chunks(gathered: Gathered) -> Result<Self, (Vec<FsDevice>, Error)> {
+        let Gathered { superblock, devices, unused } = gathered;
+        let (chunks, trees) = (Chunks::default(), RefCell::new(BTreeMap::new()));
+        let about = About {
+            kind: "btrfs",
+            label: superblock.label.clone(),
+            uuid: superblock.uuid,
+            size_bytes: superblock.size_bytes,
+            notes: Vec::new(),
+        };
+        let (report, log, stale_read) = Default::default();
+        let subvolume = TOP_LEVEL;
+        let mut btrfs =
+            Self { superblock, devices, chunks, about, report, stale_read, subvolume, trees, log };
+        match btrfs.read_chunks() {
+            Ok(listed) => {
+                btrfs.report = btrfs.devices.report(&listed, unused);
+                btrfs.about.notes = btrfs.devices.notes(&btrfs.report, btrfs.superblock.size_bytes);
+                Ok(btrfs)
+            }
+            Err(error) => Err((btrfs.devices.report(&btrfs.devices.items(), unused), error)),
+        }
+    }
+
+    /// Remembers that data which nothing proves came from a device that lags behind.
+    fn note_stale(&self, device: usize) {
+        self.stale_read.borrow_mut().insert(self.devices.id(device));
     }
 
     /// Takes what the log has, or says why not.
@@ -158,7 +237,9 @@ impl Btrfs {
         Ok(found?.map(|(key, _)| key))
     }
 
-    fn read_chunks(&mut self) -> Result<(), Error> {
+    /// Reads the map of chunks, and returns the devices that are listed beside it.
+    fn read_chunks(&mut self) -> Result<Vec<DeviceItem>, Error> {
+        self.chunks = Chunks::of_superblock(&self.superblock, &self.devices)?;
         let mut found = Vec::new();
         let range = ItemKey::new(FIRST_CHUNK_TREE, CHUNK_ITEM, 0)
             ..=ItemKey::new(FIRST_CHUNK_TREE, CHUNK_ITEM, u64::MAX);
@@ -167,9 +248,17 @@ impl Btrfs {
             Ok(())
         })?;
         for (logical, item) in found {
-            self.chunks.add(&self.superblock, logical, &item)?;
+            self.chunks.add(&self.superblock, &self.devices, logical, &item)?;
         }
-        Ok(())
+        let mut listed = Vec::new();
+        let range = ItemKey::new(DEV_ITEMS, DEV_ITEM, 0)..=ItemKey::new(DEV_ITEMS, DEV_ITEM, u64::MAX);
+        tree::items(self, self.superblock.chunk_tree, range, &mut |key, item| {
+            let what = "the item of a device is too short";
+            let short = Error::Damaged { structure: "btrfs device", at: key.offset, what };
+            listed.push(DeviceItem::decode(item).ok_or(short)?);
+            Ok(())
+        })?;
+        Ok(listed)
     }
 
     /// The subvolume that a mount without options shows: an entry called `default` in the tree of
@@ -343,6 +432,16 @@ fn each_entry(item: &[u8], each: &mut EachLocation<'_>) -> Result<(), Error> {
 impl FileSystem for Btrfs {
     fn about(&self) -> &About {
         &self.about
+    }
+
+    fn devices(&self) -> &[FsDevice] {
+        &self.report
+    }
+
+    fn not_as_mounted(&self) -> Vec<Note> {
+        let stale_read = self.stale_read.borrow();
+        let stale = stale_read.iter().map(|&id| Note::StaleDataRead { id });
+        self.about.notes.iter().copied().filter(|note| note.differs_from_a_mount()).chain(stale).collect()
     }
 
     fn root(&self) -> FsNode {

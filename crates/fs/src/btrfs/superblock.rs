@@ -1,6 +1,5 @@
-//! The superblock, of which there are up to three copies: the newest that is whole counts.
+//! The superblock, of which each device has up to three copies: the newest that is whole counts.
 
-use crate::About;
 use crate::btrfs::checksum::{BYTES_MAX, Checksum};
 use crate::btrfs::tree::TreeRoot;
 use crate::bytes::{label, le16, le32, le64, u8_at, uuid_at};
@@ -25,6 +24,17 @@ const REFUSED: [(u64, &str); 3] = [
     (0x4000, "btrfs with a tree of stripes (raid-stripe-tree)"),
 ];
 
+/// The identifier in the headers of tree blocks is another one than the file system's.
+const METADATA_UUID: u64 = 0x400;
+
+/// Flags: the device is a seed; the identifier is being changed in every block.
+const SEEDING: u64 = 1 << 32;
+const CHANGING_UUID: u64 = 1 << 35;
+
+/// What a file system on zones has in place of a superblock that is written over: a log of them,
+/// from the start of the first zone on.
+const ZONED_OFFSET: u64 = 0;
+
 /// What is needed of the superblock, checked.
 #[derive(Debug, Clone)]
 pub struct Superblock {
@@ -35,16 +45,44 @@ pub struct Superblock {
     pub chunk_tree: TreeRoot,
     /// The directory in the tree of trees that has the entry of the default subvolume.
     pub root_directory: u64,
-    pub device: u64,
+    /// The device that it is on.
+    pub device: DeviceItem,
+    /// How many devices the file system has, by its own account.
+    pub devices: u64,
     /// Chunks that are needed to read the chunk tree: keys and items.
     pub chunks: Vec<u8>,
     /// Changes since the last transaction that were flushed one by one.
     pub log_tree: Option<TreeRoot>,
-    generation: u64,
-    size_bytes: u64,
+    /// The transaction that it was written with.
+    pub generation: u64,
+    pub size_bytes: u64,
     used_bytes: u64,
-    label: Vec<u8>,
-    uuid: [u8; 16],
+    pub label: Vec<u8>,
+    /// The file system's.
+    pub uuid: [u8; 16],
+    /// The one in the headers of tree blocks, and in what is said of devices.
+    pub metadata_uuid: [u8; 16],
+    /// It is a seed: read only, and part of another file system once devices were added to it.
+    pub is_seed: bool,
+}
+
+/// What the file system says of one of its devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceItem {
+    pub id: u64,
+    pub size_bytes: u64,
+    pub uuid: [u8; 16],
+}
+
+impl DeviceItem {
+    /// Bytes of one.
+    const BYTES: usize = 98;
+
+    /// As the chunk tree and superblocks have it.
+    pub fn decode(item: &[u8]) -> Option<Self> {
+        let item = item.get(..Self::BYTES)?;
+        Some(Self { id: le64(item, 0)?, size_bytes: le64(item, 8)?, uuid: uuid_at(item, 66)? })
+    }
 }
 
 /// Where the first copy is.
@@ -54,13 +92,20 @@ pub fn place() -> std::ops::Range<usize> {
 
 /// Whether the signature is there, at any of its places.
 pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
-    for offset in OFFSETS.into_iter().filter(|offset| offset + BYTES as u64 <= source.size()) {
-        // One that cannot be read may have others.
-        if source.bytes(offset, BYTES).is_ok_and(|bytes| bytes[MAGIC_AT..].starts_with(MAGIC)) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    // One that cannot be read may have others.
+    let has_magic = |offset| source.bytes(offset, BYTES).is_ok_and(|bytes| is_magic(&bytes));
+    let zoned = ZONED_OFFSET + BYTES as u64 <= source.size() && has_magic(ZONED_OFFSET);
+    Ok(zoned || offsets(source).any(has_magic))
+}
+
+fn is_magic(bytes: &[u8]) -> bool {
+    bytes[MAGIC_AT..].starts_with(MAGIC)
+}
+
+/// The places of superblocks that are on the device.
+fn offsets(source: &ByteSource) -> impl Iterator<Item = u64> + use<> {
+    let size = source.size();
+    OFFSETS.into_iter().filter(move |offset| offset + BYTES as u64 <= size)
 }
 
 fn damaged(what: &'static str) -> Error {
@@ -68,13 +113,14 @@ fn damaged(what: &'static str) -> Error {
 }
 
 impl Superblock {
-    /// The newest that is whole; else what is wrong with the last.
+    /// The newest that is whole; else what is wrong with the last. Copies that say another device
+    /// than the first one that is whole are left over from what was there before.
     pub fn read(source: &ByteSource) -> Result<Self, Error> {
         let mut newest: Option<Self> = None;
         let mut wrong = damaged("there is none");
-        for offset in OFFSETS.into_iter().filter(|offset| offset + BYTES as u64 <= source.size()) {
+        for offset in offsets(source) {
             match source.bytes(offset, BYTES).and_then(|bytes| Self::decode(&bytes, offset)) {
-                Ok(found) if newest.as_ref().is_none_or(|newest| found.generation > newest.generation) => {
+                Ok(found) if newest.as_ref().is_none_or(|newest| found.follows(newest)) => {
                     newest = Some(found);
                 }
                 Ok(_) => {}
@@ -82,17 +128,38 @@ impl Superblock {
                 Err(_) => {}
             }
         }
-        newest.ok_or(wrong)
+        let zoned = || source.bytes(ZONED_OFFSET, BYTES).is_ok_and(|bytes| is_magic(&bytes));
+        match newest {
+            None if zoned() => Err(Error::Unsupported { what: REFUSED[0].1 }),
+            newest => newest.ok_or(wrong),
+        }
+    }
+
+    fn follows(&self, other: &Self) -> bool {
+        let place = |superblock: &Self| (superblock.uuid, superblock.device.uuid);
+        place(self) == place(other) && self.generation > other.generation
+    }
+
+    /// Whether two say the same, but for what each says of its own device.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        let state = |superblock: &Self| (superblock.generation, superblock.root_tree, superblock.chunk_tree);
+        state(self) == state(other)
     }
 
     /// How full it is: what is in use is counted once, however many copies of it there are.
-    pub fn usage(&self) -> FileSystemUsage {
+    ///
+    /// # Errors
+    /// It is on several devices: what else could be stored depends on how it is stored.
+    pub fn usage(&self) -> Result<FileSystemUsage, Error> {
+        if self.devices != 1 {
+            return Err(Error::Unsupported { what: "how full a btrfs on several devices is" });
+        }
         let used_bytes = self.used_bytes.min(self.size_bytes);
-        FileSystemUsage { kind: "btrfs", used_bytes, free_bytes: self.size_bytes - used_bytes }
+        Ok(FileSystemUsage { kind: "btrfs", used_bytes, free_bytes: self.size_bytes - used_bytes })
     }
 
     fn decode(b: &[u8], offset: u64) -> Result<Self, Error> {
-        if !b[MAGIC_AT..].starts_with(MAGIC) || le64(b, 48) != Some(offset) {
+        if !is_magic(b) || le64(b, 48) != Some(offset) {
             return Err(damaged("a copy of it is missing"));
         }
         Self::fields(b).ok_or_else(|| damaged("it is too short"))?
@@ -114,8 +181,9 @@ impl Superblock {
         if incompat & !KNOWN != 0 {
             return Some(Err(Error::UnknownFeatures { file_system: "btrfs", bits: incompat & !KNOWN }));
         }
-        if le64(b, 136)? != 1 {
-            return Some(Err(Error::Unsupported { what: "btrfs on several devices" }));
+        let flags = le64(b, 56)?;
+        if flags & CHANGING_UUID != 0 {
+            return Some(Err(Error::Unsupported { what: "btrfs whose UUID is being changed (btrfstune)" }));
         }
         let (sector_bytes, node_bytes) = (le32(b, 144)? as usize, le32(b, 148)? as usize);
         let is_size = |bytes: usize| bytes.is_power_of_two() && (4096..=65536).contains(&bytes);
@@ -131,7 +199,8 @@ impl Superblock {
             root_tree: TreeRoot { logical: le64(b, 80)?, level: u8_at(b, 198)?, generation },
             chunk_tree: TreeRoot { logical: le64(b, 88)?, level: u8_at(b, 199)?, generation: le64(b, 164)? },
             root_directory: le64(b, 128)?,
-            device: le64(b, 201)?,
+            device: DeviceItem::decode(b.get(201..)?)?,
+            devices: le64(b, 136)?,
             chunks: b.get(CHUNKS_AT..CHUNKS_AT + chunks_bytes)?.to_vec(),
             log_tree: match le64(b, 96)? {
                 0 => None,
@@ -145,17 +214,8 @@ impl Superblock {
             used_bytes: le64(b, 120)?,
             label: label(b.get(299..555)?),
             uuid: uuid_at(b, 32)?,
+            metadata_uuid: uuid_at(b, if incompat & METADATA_UUID == 0 { 32 } else { 571 })?,
+            is_seed: flags & SEEDING != 0,
         }))
-    }
-
-    /// What there is to say about the file system.
-    pub fn about(&self, source: &ByteSource) -> About {
-        About {
-            kind: "btrfs",
-            label: self.label.clone(),
-            uuid: self.uuid,
-            size_bytes: self.size_bytes,
-            notes: source.cut_off(self.size_bytes).into_iter().collect(),
-        }
     }
 }

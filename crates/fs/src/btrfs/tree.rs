@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use crate::btrfs::Btrfs;
 use crate::btrfs::checksum::BYTES_MAX;
-use crate::bytes::{le32, le64, u8_at};
+use crate::btrfs::{Btrfs, logical};
+use crate::bytes::{le32, le64, u8_at, uuid_at};
 use crate::error::Error;
 
 /// Of every block of a tree.
@@ -135,32 +135,48 @@ pub fn floor(btrfs: &Btrfs, tree: TreeRoot, key: ItemKey) -> Result<Option<(Item
     }
 }
 
-/// The block, from the first copy that is what it must be.
-fn read(btrfs: &Btrfs, block: TreeRoot) -> Result<Vec<u8>, Error> {
-    let superblock = &btrfs.superblock;
-    let (copies, len) = btrfs.chunks.find(block.logical, superblock.node_bytes as u64)?;
-    if len < superblock.node_bytes as u64 {
-        return Err(damaged(block.logical, "it crosses the end of a chunk"));
-    }
-    let mut wrong = damaged(block.logical, "it is nowhere");
-    for offset in copies {
-        let bytes = match btrfs.source.bytes(offset, superblock.node_bytes) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                wrong = error;
-                continue;
-            }
-        };
-        let expected = (Some(block.logical), Some(block.generation), Some(block.level));
-        if !superblock.checksum.is_right(&bytes[BYTES_MAX..], &bytes) {
-            wrong = damaged(block.logical, "its checksum is wrong");
-        } else if (le64(&bytes, 48), le64(&bytes, 80), u8_at(&bytes, 100)) != expected {
-            wrong = damaged(block.logical, "it is another block, or an older one");
-        } else {
-            return Ok(bytes);
+/// Makes sure that the blocks from the root of a tree to its first leaf have the same copies on all
+/// devices that are up to date. Where each half of a mirror was written without the other, both may
+/// have come as far and have put different blocks to the same places. What cannot be read is left
+/// to what needs it.
+///
+/// # Errors
+/// [`Error::DevicesDisagree`].
+pub fn check_copies(btrfs: &Btrfs, tree: TreeRoot) -> Result<(), Error> {
+    let mut block = tree;
+    loop {
+        let check = |bytes: &[u8]| is_block(btrfs, block, bytes);
+        let len = btrfs.superblock.node_bytes;
+        if let Ok(Some((one, other))) = logical::differing_copies(btrfs, block.logical, len, &check) {
+            return Err(Error::DevicesDisagree { one, other, generation: block.generation });
+        }
+        let Ok(bytes) = read(btrfs, block) else { return Ok(()) };
+        match Node::check(&bytes, block, None).and_then(|node| node.child(0)) {
+            Ok(child) if block.level > 0 => block = child,
+            _ => return Ok(()),
         }
     }
-    Err(wrong)
+}
+
+/// The block, from the first place or parity that gives what it must be.
+fn read(btrfs: &Btrfs, block: TreeRoot) -> Result<Vec<u8>, Error> {
+    let check = |bytes: &[u8]| is_block(btrfs, block, bytes);
+    logical::block(btrfs, block.logical, btrfs.superblock.node_bytes, &check)
+}
+
+/// Whether these are the bytes of that block.
+fn is_block(btrfs: &Btrfs, block: TreeRoot, bytes: &[u8]) -> Result<(), Error> {
+    let expected = (Some(block.logical), Some(block.generation), Some(block.level));
+    if !btrfs.superblock.checksum.is_right(&bytes[BYTES_MAX..], bytes) {
+        return Err(damaged(block.logical, "its checksum is wrong"));
+    }
+    if (le64(bytes, 48), le64(bytes, 80), u8_at(bytes, 100)) != expected {
+        return Err(damaged(block.logical, "it is another block, or an older one"));
+    }
+    match uuid_at(bytes, BYTES_MAX).is_some_and(|uuid| btrfs.devices.is_block_uuid(uuid)) {
+        true => Ok(()),
+        false => Err(damaged(block.logical, "it is of another file system")),
+    }
 }
 
 /// A block of a tree with its bytes checked as far as they are used.
@@ -211,6 +227,6 @@ impl<'a> Node<'a> {
         let at = self.at(ix) + KEY_BYTES;
         let place = le64(self.bytes, at).zip(le64(self.bytes, at + 8));
         let (logical, generation) = place.ok_or_else(|| damaged(self.block.logical, "it is too short"))?;
-        Ok(TreeRoot { logical, level: self.block.level - 1, generation })
+        Ok(TreeRoot { logical, level: self.block.level.saturating_sub(1), generation })
     }
 }

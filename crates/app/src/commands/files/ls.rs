@@ -93,7 +93,7 @@ fn list(opened: &Opened, args: &LsArgs) -> Result<usize, Problem> {
         output::print_json(&Report {
             schema_version: SCHEMA_VERSION,
             volume: opened.volume.clone(),
-            file_system: FileSystemReport::of(&*opened.fs),
+            file_system: FileSystemReport::of(opened),
             path: shown(args.path.as_bytes()),
             entries: found.into_iter().map(report).collect(),
             unreadable: failures,

@@ -17,12 +17,13 @@ use wattle_control::members::MemberAccess;
 
 use serde::Serialize;
 use wattle_control::{Code, Problem};
-use wattle_fs::{Error, FileKind, FileSystem, FsNode};
+use wattle_fs::{Error, FileKind, FileSystem, FsNode, Note, ReadAt};
 
 use crate::cli::FilesOn;
-use crate::commands::loss::{FileLoss, FilePart, FileState, FileSystemLoss, MemberLoss};
+use crate::commands::loss::{FileLoss, FilePart, FileState, FileSystemLoss, FsDeviceReport, MemberLoss};
 use crate::output::{self, text::printable};
 use crate::volumes::{self, Meant};
+use reader::VolumeReader;
 
 /// Reads come one after the other.
 const CORES_MAX: usize = 1;
@@ -39,6 +40,8 @@ pub struct Opened {
     pub fs: Box<dyn FileSystem>,
     /// What copies among the members lack.
     pub members: Vec<MemberLoss>,
+    /// Of one that lies on several devices, these.
+    pub devices: Vec<FsDeviceReport>,
 }
 
 /// Finds the volume, opens the file system on it, says what is to be known of it, and does the
@@ -53,37 +56,67 @@ pub fn with_file_system<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let engine = (&on.engine, CORES_MAX);
     let meant = Meant::Files(on.volume.as_deref());
-    volumes::read(access, &on.members, meant, &on.force, engine, async |core, volume, scan| {
+    volumes::read_all(access, &on.members, meant, &on.force, engine, async |core, volumes, scan| {
         let members = MemberLoss::of_scan(scan);
-        let (reader, serving) = reader::bridge(&core, volume.clone());
-        let name = volume.name().to_owned();
-        let serving = core.spawn(serving);
+        let (mut readers, mut all_serving): (Vec<(String, VolumeReader)>, Vec<_>) = Default::default();
+        for volume in volumes {
+            let (reader, serving) = reader::bridge(&core, volume.clone());
+            readers.push((volume.name().to_owned(), reader));
+            all_serving.push(core.spawn(serving));
+        }
         let subvolume = on.subvolume;
-        let done = core.offload(move || work(&open(name, reader, subvolume, members)?)).await;
-        // The reader is gone with the work, and what served it ends.
-        serving.await;
+        let done = core.offload(move || work(&open(readers, subvolume, members)?)).await;
+        // The readers are gone with the work, and what served them ends.
+        for serving in all_serving {
+            serving.await;
+        }
         done.map_err(Problem::no_thread)?
     })
 }
 
 fn open(
-    volume: String,
-    reader: reader::VolumeReader,
+    readers: Vec<(String, VolumeReader)>,
     subvolume: Option<u64>,
     members: Vec<MemberLoss>,
 ) -> Result<Opened, Problem> {
-    let fs = wattle_fs::open(Box::new(reader), subvolume).map_err(|error| {
-        Problem::new(
-            Code::NoFileSystem,
-            format!("{volume}: {error}"),
-            "ext2, ext3, ext4, XFS and btrfs on one volume are read without mounting them",
-            "`wattle cat` and `wattle serve` give the volume's bytes to other tools",
-        )
-    })?;
+    let (names, readers): (Vec<String>, Vec<VolumeReader>) = readers.into_iter().unzip();
+    let volume = names.first().cloned().unwrap_or_default();
+    let readers = readers.into_iter().map(|reader| Box::new(reader) as Box<dyn ReadAt>).collect();
+    let fs = wattle_fs::open_devices(readers, subvolume).map_err(|error| not_opened(&volume, &error))?;
     for note in &fs.about().notes {
         output::note(&printable(&format!("{volume}: {}: {note}", fs.about().kind)));
     }
-    Ok(Opened { volume, fs, members })
+    let devices = match fs.devices() {
+        [_] => Vec::new(),
+        devices => devices.iter().map(|device| FsDeviceReport::of(device, &names)).collect(),
+    };
+    Ok(Opened { volume, fs, members, devices })
+}
+
+/// Why there are no files to be had from a volume.
+fn not_opened(volume: &str, error: &Error) -> Problem {
+    let what = format!("{volume}: {error}");
+    match error {
+        Error::DeviceMissing { .. } => Problem::new(
+            Code::FsDeviceMissing,
+            what,
+            "what leads to the files is on devices that are not here, and no copy or parity of it is",
+            "give the file system's other devices too; `wattle scan` tells which of them are here",
+        ),
+        Error::DevicesDisagree { .. } => Problem::new(
+            Code::FsDevicesDisagree,
+            what,
+            "both were mounted without the other one since they were last together, or one is a copy that was written to: what is on \
+             them is two states of the file system",
+            "give the one whose state is wanted without the other one",
+        ),
+        _ => Problem::new(
+            Code::NoFileSystem,
+            what,
+            "ext2, ext3, ext4, XFS and btrfs are read without mounting them",
+            "`wattle cat` and `wattle serve` give the volume's bytes to other tools",
+        ),
+    }
 }
 
 impl Opened {
@@ -131,12 +164,20 @@ impl Opened {
         if notes.is_empty() {
             return Ok(());
         }
+        let stale = notes.iter().all(|note| matches!(note, Note::StaleDataRead { .. }));
         let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
         Err(Problem::new(
             Code::NotAsMounted,
             format!("{}: {showed} is not what a mount would show, or may not be", self.volume),
             printable(&notes.join("; ")),
-            "mount the volume over a layer (`wattle mount --overlay DIR`): that replays the log and changes no member",
+            match stale {
+                true => {
+                    "give the file system's other devices too, if they are to be had: what they have is newer"
+                }
+                false => {
+                    "mount the volume over a layer (`wattle mount --overlay DIR`): that replays the log and changes no member"
+                }
+            },
         ))
     }
 
@@ -165,13 +206,14 @@ impl Opened {
 
     /// What of the file system is not shown as it may be.
     fn loss(&self) -> FileSystemLoss {
-        let report = FileSystemReport::of(&*self.fs);
+        let report = FileSystemReport::of(self);
         FileSystemLoss {
             volume: self.volume.clone(),
             kind: report.kind.to_owned(),
             uuid: report.uuid,
             not_as_mounted: report.not_as_mounted,
             left_out: report.left_out,
+            devices: report.devices,
         }
     }
 
@@ -193,7 +235,12 @@ impl Opened {
             _ => Problem::new(
                 Code::FileUnreadable,
                 what,
-                "the file system is damaged there, or its volume cannot be read",
+                match error {
+                    Error::DeviceMissing { .. } => {
+                        "it lies on a device of the file system that is not among the members, and no copy or parity of it is here"
+                    }
+                    _ => "the file system is damaged there, or its volume cannot be read",
+                },
                 "the rest can be read: give another --path, or `wattle get` the directory above it",
             ),
         }
@@ -226,21 +273,24 @@ struct FileSystemReport {
     not_as_mounted: Vec<String>,
     /// Those which say that there may be more than what is shown.
     left_out: Vec<String>,
+    /// Of one that lies on several devices, these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<FsDeviceReport>,
 }
 
 impl FileSystemReport {
-    fn of(fs: &dyn FileSystem) -> Self {
+    fn of(opened: &Opened) -> Self {
+        let fs = &opened.fs;
         let about = fs.about();
-        let hex: String = about.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
         Self {
             kind: about.kind,
             label: shown(&about.label),
-            uuid: parts.join("-"),
+            uuid: wattle_fs::uuid_text(about.uuid),
             size_bytes: about.size_bytes,
             notes: about.notes.iter().map(ToString::to_string).collect(),
             not_as_mounted: fs.not_as_mounted().iter().map(ToString::to_string).collect(),
             left_out: fs.left_out().iter().map(ToString::to_string).collect(),
+            devices: opened.devices.clone(),
         }
     }
 }

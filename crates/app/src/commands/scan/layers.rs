@@ -15,6 +15,7 @@ use wattle_format::lvm::Id;
 use wattle_format::probe::SignatureKind;
 use wattle_server::protocol::ErrorReport;
 
+use super::devices::ScannedFsReport;
 use crate::cli::ScanArgs;
 use crate::output::Screen;
 use crate::output::text::printable;
@@ -272,7 +273,7 @@ pub fn tree(stack: &Stack, screen: Screen) -> Option<String> {
 }
 
 /// What shows the files that are there: a command for each file system; `None` if there is none.
-pub fn way_to_files(stack: &Stack, args: &ScanArgs) -> Option<String> {
+pub fn way_to_files(stack: &Stack, several: &[ScannedFsReport], args: &ScanArgs) -> Option<String> {
     /// Beyond this, a shell pattern was given, and can be given again.
     const MEMBERS_MAX: usize = 6;
     let found = stack.file_systems();
@@ -286,11 +287,24 @@ pub fn way_to_files(stack: &Stack, args: &ScanArgs) -> Option<String> {
     args.overlay.dir.iter().for_each(|dir| option("--overlay", &dir.to_string_lossy()));
     args.force.checks.iter().for_each(|check| option("--force", &check.to_string()));
     let alone = stack.find_files(None).is_ok();
-    let lines = found.iter().map(|(volume, kind)| {
-        let name = match alone {
-            true => String::new(),
-            false => format!(" -V {}", shell_word(&volume.name)),
-        };
+    let named = |name: &str| match alone {
+        true => String::new(),
+        false => format!(" -V {}", shell_word(name)),
+    };
+    let on_several = |volume: &str| several.iter().any(|found| found.members().contains(&volume));
+    let of_several = several.iter().filter_map(|found| {
+        let (on, what) = (found.members(), found.name());
+        let name = named(on.first().copied()?);
+        let (list, get) =
+            (format!("ls {members}{name}{options}"), format!("get {members}{name}{options} --to DIR"));
+        let line = format!(
+            "Files are on {what} ({}): `wattle {list}`, and out of it: `wattle {get}`",
+            on.join(", ")
+        );
+        Some(printable(&line) + "\n")
+    });
+    let lines = found.iter().filter(|(volume, _)| !on_several(volume.name.as_str())).map(|(volume, kind)| {
+        let name = named(&volume.name);
         use SignatureKind::{Btrfs, Ext2, Ext3, Ext4, Xfs};
         // Others are left to the system's own drivers.
         let (command, place) = match kind {
@@ -301,7 +315,7 @@ pub fn way_to_files(stack: &Stack, args: &ScanArgs) -> Option<String> {
         let line = format!("Files are on {on}, {kind}: `wattle {command} {members}{place}{name}{options}`");
         printable(&line) + "\n"
     });
-    let mut lines: Vec<String> = lines.collect();
+    let mut lines: Vec<String> = of_several.chain(lines).collect();
     // What is in them is not known: perhaps files.
     for seen in stack.scan.members.iter() {
         if matches!(&seen.encryption, Some(Encryption { state: LockState::Locked, .. })) {

@@ -1,5 +1,6 @@
 //! `wattle scan`: what is on members, as a tree.
 
+pub mod devices;
 mod layers;
 mod picture;
 
@@ -31,6 +32,7 @@ use crate::members;
 use crate::output::text::{printable, table};
 use crate::output::{self, Screen};
 use crate::volumes;
+use devices::ScannedFsReport;
 use layers::{ScannedGroupReport, ScannedVolumeReport, encryption_words};
 
 #[derive(Serialize)]
@@ -40,6 +42,8 @@ struct Report {
     groups: Vec<ScannedGroupReport>,
     /// What can be named with `-V`.
     volumes: Vec<ScannedVolumeReport>,
+    /// File systems that lie on several devices.
+    file_systems: Vec<ScannedFsReport>,
     members: Vec<MemberReport>,
     /// Whose drives these look like.
     vendor: Option<VendorReport>,
@@ -175,8 +179,13 @@ pub fn run(access: &MemberAccess, args: &ScanArgs, screen: Screen) -> Result<(),
     let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
     members::run(&engine, 1, async |core| {
         let stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
-        let shown = show(args, screen, &stack, &unopened);
-        let problem = first_problem(&stack);
+        let (shown, problem) = match devices::found(&core, &stack).await {
+            Ok(several) => {
+                let stop = several.iter().find_map(|found| found.stop.clone());
+                (show(args, screen, &stack, several, &unopened), first_problem(&stack).or(stop))
+            }
+            Err(problem) => (Err(problem), None),
+        };
         // Nothing was written.
         let _ = stack.close(&core).await;
         shown?;
@@ -184,8 +193,15 @@ pub fn run(access: &MemberAccess, args: &ScanArgs, screen: Screen) -> Result<(),
     })
 }
 
-fn show(args: &ScanArgs, screen: Screen, stack: &Stack, unopened: &[Problem]) -> Result<(), Problem> {
+fn show(
+    args: &ScanArgs,
+    screen: Screen,
+    stack: &Stack,
+    several: Vec<ScannedFsReport>,
+    unopened: &[Problem],
+) -> Result<(), Problem> {
     let mut report = report(stack);
+    report.file_systems = several;
     report.members.extend(unopened.iter().map(unopened_report));
     if let Some(path) = &args.svg {
         picture::write(path, stack, screen)?;
@@ -194,7 +210,7 @@ fn show(args: &ScanArgs, screen: Screen, stack: &Stack, unopened: &[Problem]) ->
         return output::print_json(&report);
     }
     let tree = layers::tree(stack, screen).map(|tree| tree + "\n");
-    let files = layers::way_to_files(stack, args).map(|way| format!("\n{way}"));
+    let files = layers::way_to_files(stack, &report.file_systems, args).map(|way| format!("\n{way}"));
     let vendor = report.vendor.as_ref().map(|vendor| {
         let because = printable(&vendor.because);
         format!("\nThe layout is that of {} ({because}): {}\n", vendor.name, vendor.meaning)
@@ -255,6 +271,7 @@ fn report(stack: &Stack) -> Report {
         arrays: scan.arrays.iter().map(|array| array_report(scan, array)).collect(),
         groups: layers::groups(stack),
         volumes: layers::volumes(stack),
+        file_systems: Vec::new(),
         members: members.map(|ix| member_report(scan, ix)).collect(),
         vendor: vendor(stack).map(|VendorLayout { vendor, because, meaning }| VendorReport {
             name: vendor,
@@ -423,6 +440,7 @@ fn render(report: &Report, screen: Screen) -> String {
     }
     let copies = report.members.iter().filter_map(|member| render_copy(member, screen)).collect::<String>();
     parts.extend((!copies.is_empty()).then_some(copies));
+    parts.extend(report.file_systems.iter().map(|found| found.render(screen)));
     parts.join("\n")
 }
 

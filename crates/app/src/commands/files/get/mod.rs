@@ -171,7 +171,7 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
         let printed = output::print_json(&Report {
             schema_version: SCHEMA_VERSION,
             volume: opened.volume.clone(),
-            file_system: FileSystemReport::of(&*opened.fs),
+            file_system: FileSystemReport::of(opened),
             path: shown(args.path.as_bytes()),
             to: text_of_path(to),
             counts,

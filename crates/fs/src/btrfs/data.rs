@@ -239,8 +239,7 @@ fn sectors(btrfs: &Btrfs, verified: bool, logical: u64, into: &mut [u8]) -> Resu
             Err(error) => wrong = error,
             Ok(()) => match sums.first_wrong(btrfs, into) {
                 None => return Ok(()),
-                Some(at) => {
-                    let what = "the checksum of the data there is wrong";
+                Some((at, what)) => {
                     wrong = Error::Damaged { structure: "btrfs extent", at: logical + at, what };
                 }
             },
@@ -283,14 +282,18 @@ impl Sums {
         Ok(Self { sums })
     }
 
-    /// The offset of the first sector that is not what its checksum says.
-    fn first_wrong(&self, btrfs: &Btrfs, bytes: &[u8]) -> Option<u64> {
+    /// The offset of the first sector that is not what its checksum says, or has none though its
+    /// file has checksums, which Linux does not read either.
+    fn first_wrong(&self, btrfs: &Btrfs, bytes: &[u8]) -> Option<(u64, &'static str)> {
         let sector = btrfs.superblock.sector_bytes;
-        let mut sectors = bytes.chunks(sector).zip(&self.sums);
         let checksum = btrfs.superblock.checksum;
-        let is_wrong = |(bytes, sum): (&[u8], &Option<Vec<u8>>)| {
-            sum.as_ref().is_some_and(|sum| !checksum.is_right(bytes, sum))
-        };
-        sectors.position(is_wrong).map(|ix| (ix * sector) as u64)
+        bytes.chunks(sector).zip(&self.sums).enumerate().find_map(|(ix, (bytes, sum))| {
+            let what = match sum {
+                Some(sum) if checksum.is_right(bytes, sum) => return None,
+                Some(_) => "the checksum of the data there is wrong",
+                None => "the checksum of the data there is missing",
+            };
+            Some(((ix * sector) as u64, what))
+        })
     }
 }

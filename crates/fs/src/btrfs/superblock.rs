@@ -4,7 +4,7 @@ use crate::About;
 use crate::btrfs::checksum::{BYTES_MAX, Checksum};
 use crate::btrfs::tree::TreeRoot;
 use crate::bytes::{label, le16, le32, le64, u8_at, uuid_at};
-use crate::error::Error;
+use crate::error::{Error, Note};
 use crate::source::ByteSource;
 use crate::usage::FileSystemUsage;
 
@@ -40,6 +40,8 @@ pub struct Superblock {
     pub chunks: Vec<u8>,
     /// Changes since the last transaction that were flushed one by one.
     pub log_tree: Option<TreeRoot>,
+    /// Why it is not the first copy, if it is not.
+    copied: Option<&'static str>,
     generation: u64,
     size_bytes: u64,
     used_bytes: u64,
@@ -68,18 +70,30 @@ fn damaged(what: &'static str) -> Error {
 }
 
 impl Superblock {
-    /// The newest that is whole; else what is wrong with the last.
+    /// The newest that is whole; else what is wrong with the last. Linux writes the copies with a
+    /// transaction, the first one also when something is flushed, and mounts by the first alone.
     pub fn read(source: &ByteSource) -> Result<Self, Error> {
         let mut newest: Option<Self> = None;
         let mut wrong = damaged("there is none");
+        let mut first = None;
         for offset in OFFSETS.into_iter().filter(|offset| offset + BYTES as u64 <= source.size()) {
             match source.bytes(offset, BYTES).and_then(|bytes| Self::decode(&bytes, offset)) {
                 Ok(found) if newest.as_ref().is_none_or(|newest| found.generation > newest.generation) => {
-                    newest = Some(found);
+                    let copied = if offset == OFFSETS[0] { None } else { first.or(Some("it is older")) };
+                    newest = Some(Self { copied, ..found });
                 }
                 Ok(_) => {}
-                Err(error) if newest.is_none() => wrong = error,
-                Err(_) => {}
+                Err(error) => {
+                    if offset == OFFSETS[0] {
+                        first = Some(match error {
+                            Error::Damaged { what, .. } | Error::Unsupported { what } => what,
+                            _ => "it cannot be read",
+                        });
+                    }
+                    if newest.is_none() {
+                        wrong = error;
+                    }
+                }
             }
         }
         newest.ok_or(wrong)
@@ -140,6 +154,7 @@ impl Superblock {
                     Some(TreeRoot { logical, level: u8_at(b, 200)?, generation: generation.wrapping_add(1) })
                 }
             },
+            copied: None,
             generation,
             size_bytes: le64(b, 112)?,
             used_bytes: le64(b, 120)?,
@@ -155,7 +170,11 @@ impl Superblock {
             label: self.label.clone(),
             uuid: self.uuid,
             size_bytes: self.size_bytes,
-            notes: source.cut_off(self.size_bytes).into_iter().collect(),
+            notes: source
+                .cut_off(self.size_bytes)
+                .into_iter()
+                .chain(self.copied.map(|why| Note::SuperblockCopy { why }))
+                .collect(),
         }
     }
 }

@@ -23,6 +23,9 @@ const INODES: u16 = 0x1;
 const FREED: u16 = 0x2;
 const QUOTAS: u16 = 0x1c;
 
+/// Buffers that are freed within one log at most: some 300 MiB of memory.
+const FREED_MAX: usize = 4 << 20;
+
 /// Sectors of a buffer at most.
 const SECTORS_MAX: u16 = 512;
 
@@ -51,9 +54,16 @@ pub struct Cancelled(BTreeMap<(u64, u64), u64>);
 
 impl Cancelled {
     /// Notes that a buffer is freed, if it is.
-    pub fn note(&mut self, buffer: &LoggedBuffer<'_>) {
+    ///
+    /// # Errors
+    /// More are freed than are held.
+    pub fn note(&mut self, buffer: &LoggedBuffer<'_>) -> Result<(), LogDamage> {
         if buffer.is_freed() {
             *self.0.entry(buffer.key()).or_default() += 1;
+        }
+        match self.0.len() <= FREED_MAX {
+            true => Ok(()),
+            false => Err("more buffers are freed in it than are held in memory"),
         }
     }
 

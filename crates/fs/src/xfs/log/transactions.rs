@@ -35,6 +35,11 @@ const REGIONS_MAX: usize = 258;
 /// Bytes of transactions that are not committed yet. Linux lets one have 64 MiB.
 const OPEN_BYTES_MAX: usize = 256 << 20;
 
+/// What an open transaction and a region of it count as beside their bytes: memory is taken for
+/// each, and a damaged log may have nothing in them.
+const OPEN_COST_BYTES: usize = 256;
+const REGION_COST_BYTES: usize = 96;
+
 /// One change of a transaction: what it is of, and what is new.
 #[derive(Debug, Default)]
 pub struct LogItem {
@@ -113,8 +118,9 @@ impl OpenTransactions {
             let items = Vec::new();
             let committed = Committed { lsn: record.lsn, words: record.words, items };
             self.forget(number);
-            self.open.insert(number, Open { committed, head: Vec::new(), bytes: 0 });
-            return Ok(());
+            self.open.insert(number, Open { committed, head: Vec::new(), bytes: OPEN_COST_BYTES });
+            self.bytes += OPEN_COST_BYTES;
+            return self.check_bytes();
         }
         // Of a transaction that started before the tail, all is in its place.
         let Some(open) = self.open.get_mut(&number) else { return Ok(()) };
@@ -138,11 +144,16 @@ impl OpenTransactions {
             }
             _ => return Err("an operation in it is none"),
         }
-        open.bytes += body.len();
-        self.bytes += body.len();
+        let bytes = body.len() + REGION_COST_BYTES;
+        open.bytes += bytes;
+        self.bytes += bytes;
+        self.check_bytes()
+    }
+
+    fn check_bytes(&self) -> Result<(), LogDamage> {
         match self.bytes <= OPEN_BYTES_MAX {
             true => Ok(()),
-            false => Err("a transaction in it is larger than 256 MiB"),
+            false => Err("transactions in it that have no end are larger than 256 MiB"),
         }
     }
 

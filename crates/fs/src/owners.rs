@@ -37,9 +37,7 @@ pub struct FilesAtPlaces {
 /// directories are looked at.
 #[must_use]
 pub fn files_at(fs: &dyn FileSystem, places: &[Range<u64>], nodes_max: u64) -> FilesAtPlaces {
-    // What is not shown, such as other subvolumes, is not looked at.
-    let shows_all = fs.left_out().is_empty() && fs.not_as_mounted().is_empty();
-    let mut found = FilesAtPlaces { files: Vec::new(), complete: shows_all };
+    let mut found = FilesAtPlaces { files: Vec::new(), complete: true };
     let mut left = nodes_max;
     let mut seen: BTreeSet<FsNode> = BTreeSet::new();
     let mut directories = vec![(fs.root(), Vec::new())];

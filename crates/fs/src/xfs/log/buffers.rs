@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::bytes::{be16, be64, uuid_at};
 use crate::source::ByteSource;
+use crate::xfs::checksum_is_right;
 use crate::xfs::log::ring::SECTOR_BYTES;
 use crate::xfs::log::transactions::LogItem;
 use crate::xfs::log::words::LogWords;
@@ -113,7 +114,8 @@ impl<'a> LoggedBuffer<'a> {
         (self.sector, self.sectors.into())
     }
 
-    /// Applies it.
+    /// Applies it. Whether its place was torn or damaged before: with the log it is whole if it was
+    /// torn, and nothing tells the two apart.
     ///
     /// # Errors
     /// Its place cannot be read, or what changes lies beyond it.
@@ -123,10 +125,10 @@ impl<'a> LoggedBuffer<'a> {
         superblock: &Superblock,
         cancelled: &Cancelled,
         lsn: Lsn,
-    ) -> Result<(), LogDamage> {
+    ) -> Result<bool, LogDamage> {
         let (sector, sectors) = self.key();
         if self.flags & (INODES | QUOTAS) != 0 || cancelled.has(sector, sectors) {
-            return Ok(());
+            return Ok(false);
         }
         if self.sectors == 0 || self.sectors > SECTORS_MAX {
             return Err("a changed buffer in it has an impossible size");
@@ -135,13 +137,15 @@ impl<'a> LoggedBuffer<'a> {
         let bytes = source.bytes(offset, usize::from(self.sectors) * SECTOR_BYTES as usize);
         let mut bytes = bytes.map_err(|_| "the place of a changed buffer cannot be read")?;
         if superblock.version5 && is_newer(&bytes, &superblock.own_uuid(), lsn) {
-            return Ok(());
+            return Ok(false);
         }
+        let was_wrong = superblock.version5 && is_wrong(&bytes, &superblock.own_uuid());
         self.change(&mut bytes).ok_or("a changed buffer in it is not whole")?;
         if superblock.version5 {
             seal(&mut bytes);
         }
-        source.overlay(offset, &bytes)
+        source.overlay(offset, &bytes)?;
+        Ok(was_wrong)
     }
 
     /// Puts each run of parts, which is a region, to its place.
@@ -203,6 +207,12 @@ fn is_newer(bytes: &[u8], uuid: &[u8; 16], lsn: Lsn) -> bool {
     let is_ours = bytes.starts_with(b"XFSB") || uuid_at(bytes, fields.uuid) == Some(*uuid);
     let own = be64(bytes, fields.lsn).filter(|own| *own != u64::MAX);
     is_ours && own.is_some_and(|own| Lsn(own) >= lsn)
+}
+
+/// Whether a buffer of this file system has a wrong checksum.
+fn is_wrong(bytes: &[u8], uuid: &[u8; 16]) -> bool {
+    let is_ours = |fields: &Fields| uuid_at(bytes, fields.uuid) == Some(*uuid);
+    fields(bytes).filter(is_ours).is_some_and(|fields| !checksum_is_right(bytes, fields.checksum))
 }
 
 /// Makes the checksum of a changed buffer right.

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use crate::bytes::{be16, be32, be64};
 use crate::source::ByteSource;
+use crate::xfs::checksum_is_right;
 use crate::xfs::log::buffers::{Cancelled, seal_at};
 use crate::xfs::log::owners;
 use crate::xfs::log::ring::SECTOR_BYTES;
 use crate::xfs::log::transactions::LogItem;
 use crate::xfs::log::words::LogWords;
 use crate::xfs::log::{LogDamage, Lsn};
-use crate::xfs::checksum_is_right;
 use crate::xfs::superblock::Superblock;
 
 const MAGIC: u16 = 0x494e;
@@ -152,9 +152,8 @@ fn empty_forks(inode: &[u8]) -> [bool; 2] {
         true => [be64(inode, 24), be32(inode, 76).map(u64::from)],
         false => [be32(inode, 76).map(u64::from), be16(inode, 80).map(u64::from)],
     };
-    let is_empty = |format_at: usize, extents: Option<u64>| {
-        inode.get(format_at) == Some(&EXTENTS) && extents == Some(0)
-    };
+    let is_empty =
+        |format_at: usize, extents: Option<u64>| inode.get(format_at) == Some(&EXTENTS) && extents == Some(0);
     // Without permissions and a type it is free.
     let is_free = be16(inode, 2) == Some(0);
     let no_attributes = inode.get(82) == Some(&0);

@@ -68,6 +68,8 @@ pub struct LogReplay {
     pub intents: Intents,
     /// There is a log on another device, which is not read.
     elsewhere: bool,
+    /// A block that is changed in part was torn or damaged before.
+    torn: bool,
     /// Why not all was applied.
     damage: Option<LogDamage>,
 }
@@ -77,7 +79,9 @@ impl LogReplay {
     /// nothing.
     pub fn note(&self, left: Option<LogDamage>) -> Option<Note> {
         let transactions = self.transactions;
-        match (self.damage, left) {
+        let torn =
+            "a block that the log changes in part had a wrong checksum before: it was torn, or is damaged";
+        match (self.damage, left.or(self.torn.then_some(torn))) {
             _ if self.elsewhere => Some(Note::LogElsewhere),
             (Some(why), _) => Some(Note::LogCutShort { transactions, why }),
             (None, Some(why)) => Some(Note::LogLeftOpen { transactions, why }),
@@ -117,6 +121,7 @@ pub fn apply(source: &mut ByteSource, superblock: &Superblock) -> LogReplay {
         transactions: replay.changed,
         intents: replay.intents,
         elsewhere: false,
+        torn: replay.torn,
         damage: found.and(applied).and(owned).err().or(early),
     }
 }
@@ -203,6 +208,8 @@ struct Replay<'a> {
     owners: BTreeSet<u64>,
     /// Inodes that were damaged in their places.
     damaged: DamagedInodes,
+    /// A block that is changed in part was torn or damaged before.
+    torn: bool,
     /// Transactions that changed more than the superblock.
     changed: u64,
 }
@@ -210,7 +217,7 @@ struct Replay<'a> {
 impl<'a> Replay<'a> {
     fn new(superblock: &'a Superblock) -> Self {
         let (cancelled, intents, owners, damaged) = Default::default();
-        Self { superblock, cancelled, intents, owners, damaged, changed: 0 }
+        Self { superblock, cancelled, intents, owners, damaged, torn: false, changed: 0 }
     }
 
     /// Notes which buffers it frees.
@@ -235,7 +242,9 @@ impl<'a> Replay<'a> {
                     changes |= !buffer.is_superblock();
                     match buffer.is_freed() {
                         true => freed.push(buffer),
-                        false => buffer.apply(source, self.superblock, &self.cancelled, *lsn)?,
+                        false => {
+                            self.torn |= buffer.apply(source, self.superblock, &self.cancelled, *lsn)?;
+                        }
                     }
                 }
                 Some(INODES_CREATED) => {

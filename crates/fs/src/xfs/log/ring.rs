@@ -11,8 +11,8 @@
 
 use crate::bytes::be32;
 use crate::source::ByteSource;
-use crate::xfs::log::{LogDamage, Lsn};
 use crate::xfs::log::record::{LogRecord, MAGIC};
+use crate::xfs::log::{LogDamage, Lsn};
 
 pub const SECTOR_BYTES: u64 = 512;
 
@@ -108,12 +108,7 @@ impl LogRing<'_> {
     }
 
     /// What a mount replays, with the last record before the end, and what is to be said of that.
-    fn ending(
-        &self,
-        records: Option<(u64, u64)>,
-        head: u64,
-        last: &LogRecord,
-    ) -> Result<Active, LogDamage> {
+    fn ending(&self, records: Option<(u64, u64)>, head: u64, last: &LogRecord) -> Result<Active, LogDamage> {
         let cycle = (last.lsn.0 >> 32) + u64::from(head <= last.at);
         let end = Lsn(cycle << 32 | head);
         let early = self.goes_on(head, last)?.then_some("it ends early: newer records lie behind its end");

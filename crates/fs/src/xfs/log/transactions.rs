@@ -101,14 +101,14 @@ impl OpenTransactions {
             if !CLIENTS.contains(&client) {
                 return Err("an operation in it is none");
             }
-            self.operation(record, number, flags, body, each)?;
+            self.operation((record.lsn, record.words), number, flags, body, each)?;
         }
         Ok(())
     }
 
     fn operation(
         &mut self,
-        record: &LogRecord,
+        (lsn, words): (Lsn, LogWords),
         number: u32,
         flags: u8,
         body: &[u8],
@@ -116,7 +116,7 @@ impl OpenTransactions {
     ) -> Result<(), LogDamage> {
         if flags & START != 0 {
             let items = Vec::new();
-            let committed = Committed { lsn: record.lsn, words: record.words, items };
+            let committed = Committed { lsn, words, items };
             self.forget(number);
             self.open.insert(number, Open { committed, head: Vec::new(), bytes: OPEN_COST_BYTES });
             self.bytes += OPEN_COST_BYTES;
@@ -208,4 +208,34 @@ impl Open {
 /// Of which kind an item is.
 pub fn kind_of(item: &LogItem, words: LogWords) -> Option<u16> {
     words.u16(item.region(0)?, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operations of a transaction that has no end, until they are refused; at most so many.
+    fn until_refused(limit: u32, each: impl Fn(u32) -> (u32, u8, &'static [u8])) -> u32 {
+        let mut open = OpenTransactions::default();
+        let of = (Lsn(1), LogWords::Little);
+        (0..limit)
+            .find(|&ix| {
+                let (number, flags, body) = each(ix);
+                open.operation(of, number, flags, body, &mut |_| Ok(())).is_err()
+            })
+            .unwrap_or(limit)
+    }
+
+    #[test]
+    fn what_has_no_bytes_takes_memory_too() {
+        let limit = 4 << 20;
+        assert!(until_refused(limit, |ix| (ix, START, b"")) < limit, "starts");
+        // A head, and items of one region of four bytes.
+        let regions = until_refused(limit, |ix| match ix {
+            0 => (7, START, b""),
+            1 => (7, 0, b"NART\0\0\0\0\0\0\0\0\0\0\0\0"),
+            _ => (7, 0, b"\x3c\x12\x01\0"),
+        });
+        assert!(regions > 1000 && regions < limit, "{regions} regions");
+    }
 }

@@ -327,8 +327,8 @@ impl<'a> Log<'a> {
         Ok(Step::Used(1))
     }
 
-    /// Why the log must have gone on behind its end, if it must. A commit that may be written before
-    /// its transaction says nothing of that one.
+    /// Why the log must have gone on behind its end, if it must. A commit that may be written
+    /// before its transaction says nothing of that one.
     fn goes_on(&self, at: u64, sequence: u32, replayed: &Replayed) -> Result<Option<Refusal>, Refusal> {
         let sequence = sequence.wrapping_add(u32::from(self.features & ASYNC_COMMIT != 0));
         let why = "it ends early: newer transactions lie behind its end";

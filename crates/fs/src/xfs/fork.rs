@@ -103,8 +103,8 @@ impl Walk<'_> {
         self.children(fork.get(ROOT_HEADER_BYTES..).ok_or_else(damaged)?, records, level, u64::MAX)
     }
 
-    /// The records of an inner node: as many keys as there is space for, then the pointers. `end` is
-    /// the byte of the file behind all that it is for.
+    /// The records of an inner node: as many keys as there is space for, then the pointers. `end`
+    /// is the byte of the file behind all that it is for.
     fn children(&mut self, bytes: &[u8], records: usize, level: u16, end: u64) -> Result<(), Error> {
         let damaged = || map_part(end, self.inode.damaged("a node of its tree of extents is none"));
         let pointers = bytes.len() / 16 * 8;

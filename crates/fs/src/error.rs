@@ -63,6 +63,15 @@ pub enum Error {
         /// The transaction.
         generation: u64,
     },
+    /// A part of a file's map cannot be read or is damaged: where the data of these bytes of the
+    /// file lies is not known.
+    #[error("{why}")]
+    MapPart {
+        /// The byte behind the part, in the file.
+        to: u64,
+        /// What is wrong with it.
+        why: Box<Error>,
+    },
     /// Something that is known and not read here.
     #[error("{what}: not supported")]
     Unsupported {
@@ -157,6 +166,12 @@ pub enum Note {
     },
     /// The log of XFS is on another device, which is not read.
     LogElsewhere,
+    /// Of btrfs, the first superblock is not right, or older: a copy is used, and only the first one
+    /// knows of what was flushed since the last transaction.
+    SuperblockCopy {
+        /// What is wrong with the first.
+        why: &'static str,
+    },
     /// It was not unmounted, and has no journal that would say what was being written.
     NoJournal,
     /// It says itself that something in it is wrong.
@@ -230,6 +245,7 @@ impl Note {
                 | Self::LogElsewhere
                 | Self::NeedsRepair
                 | Self::StaleDataRead { .. }
+                | Self::SuperblockCopy { .. }
         )
     }
 
@@ -291,6 +307,11 @@ impl fmt::Display for Note {
                 "its log is on another device, so that it is not applied and whether it was unmounted cannot be told: the last changes, \
                  of the seconds before a crash, may be missing, and names or sizes may not fit their files; a mount with both devices, \
                  which applies it, shows the newest state",
+            ),
+            Self::SuperblockCopy { why } => write!(
+                f,
+                "its first superblock is not used ({why}), but a copy of it, which does not know of what was flushed since the last \
+                 transaction: files of the last seconds before a crash may be missing or older; a mount reads the first one only"
             ),
             Self::NoJournal => f.write_str(
                 "it was not unmounted and has no journal: what was written last, in the seconds before the crash, may be torn; a mount \

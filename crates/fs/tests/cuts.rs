@@ -311,6 +311,13 @@ impl WrittenLog {
         Self { image, start, old, new, written }
     }
 
+    /// The last sectors that may have been under way at once: those of eight records.
+    fn under_way(&self) -> usize {
+        let is_header = |ix: usize| self.new[ix * 512..].starts_with(&[0xfe, 0xed, 0xba, 0xbe]);
+        let headers = self.written.iter().rev().enumerate().filter(|(_, (_, ix))| is_header(*ix));
+        headers.map(|(back, _)| back + 1).nth(7).unwrap_or(self.written.len())
+    }
+
     fn write(&self, ix: usize, sector: &[u8]) {
         self.image.write_all_at(sector, self.start + ix as u64 * 512).unwrap();
     }
@@ -323,6 +330,7 @@ fn tear(before: &Path, image: &Path, dice: &mut Dice) {
     let newest = log.written.last().map_or(0, |(cycle, _)| *cycle);
     let few = dice.below(2) == 0;
     let last = 1 + dice.below(if few { 8 } else { 2000 }) as usize;
+    let last = last.min(log.under_way());
     for &(cycle, ix) in log.written.iter().rev().take(last) {
         if cycle == newest && dice.below(3) > 0 {
             log.write(ix, &log.old[ix * 512..][..512]);

@@ -31,6 +31,7 @@ mod files;
 mod fuse;
 mod geometry;
 mod get_again;
+mod get_durable;
 mod group_changes;
 mod growing;
 mod harness;

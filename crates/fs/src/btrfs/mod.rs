@@ -185,7 +185,9 @@ impl Btrfs {
         match btrfs.read_chunks() {
             Ok(listed) => {
                 btrfs.report = btrfs.devices.report(&listed, unused);
-                btrfs.about.notes = btrfs.devices.notes(&btrfs.report, btrfs.superblock.size_bytes);
+                let copied = btrfs.superblock.copied.map(|why| Note::SuperblockCopy { why });
+                let notes = btrfs.devices.notes(&btrfs.report, btrfs.superblock.size_bytes);
+                btrfs.about.notes = notes.into_iter().chain(copied).collect();
                 Ok(btrfs)
             }
             Err(error) => Err((btrfs.devices.report(&btrfs.devices.items(), unused), error)),

@@ -3,7 +3,7 @@
 use crate::btrfs::checksum::{BYTES_MAX, Checksum};
 use crate::btrfs::tree::TreeRoot;
 use crate::bytes::{label, le16, le32, le64, u8_at, uuid_at};
-use crate::error::Error;
+use crate::error::{Error, Note};
 use crate::source::ByteSource;
 use crate::usage::FileSystemUsage;
 
@@ -53,6 +53,8 @@ pub struct Superblock {
     pub chunks: Vec<u8>,
     /// Changes since the last transaction that were flushed one by one.
     pub log_tree: Option<TreeRoot>,
+    /// Why it is not the first copy, if it is not.
+    pub copied: Option<&'static str>,
     /// The transaction that it was written with.
     pub generation: u64,
     pub size_bytes: u64,
@@ -114,18 +116,31 @@ fn damaged(what: &'static str) -> Error {
 
 impl Superblock {
     /// The newest that is whole; else what is wrong with the last. Copies that say another device
-    /// than the first one that is whole are left over from what was there before.
+    /// than the first one that is whole are left over from what was there before. Linux writes the
+    /// copies with a transaction, the first one also when something is flushed, and mounts by the
+    /// first alone.
     pub fn read(source: &ByteSource) -> Result<Self, Error> {
         let mut newest: Option<Self> = None;
         let mut wrong = damaged("there is none");
+        let mut first = None;
         for offset in offsets(source) {
             match source.bytes(offset, BYTES).and_then(|bytes| Self::decode(&bytes, offset)) {
                 Ok(found) if newest.as_ref().is_none_or(|newest| found.follows(newest)) => {
-                    newest = Some(found);
+                    let copied = if offset == OFFSETS[0] { None } else { first.or(Some("it is older")) };
+                    newest = Some(Self { copied, ..found });
                 }
                 Ok(_) => {}
-                Err(error) if newest.is_none() => wrong = error,
-                Err(_) => {}
+                Err(error) => {
+                    if offset == OFFSETS[0] {
+                        first = Some(match error {
+                            Error::Damaged { what, .. } | Error::Unsupported { what } => what,
+                            _ => "it cannot be read",
+                        });
+                    }
+                    if newest.is_none() {
+                        wrong = error;
+                    }
+                }
             }
         }
         let zoned = || source.bytes(ZONED_OFFSET, BYTES).is_ok_and(|bytes| is_magic(&bytes));
@@ -209,6 +224,7 @@ impl Superblock {
                     Some(TreeRoot { logical, level: u8_at(b, 200)?, generation: generation.wrapping_add(1) })
                 }
             },
+            copied: None,
             generation,
             size_bytes: le64(b, 112)?,
             used_bytes: le64(b, 120)?,

@@ -59,7 +59,8 @@ impl Walk<'_> {
             let disk_offset = self.ext.superblock.offset_of(u64::from(block))?;
             return self.data(FileRun::plain(here.start, disk_offset, block_bytes));
         }
-        let table = self.ext.block(u64::from(block))?;
+        let table = self.ext.block(u64::from(block));
+        let table = table.map_err(|why| Error::MapPart { to: here.end, why: Box::new(why) })?;
         for (ix, number) in table.chunks_exact(4).enumerate() {
             let number = le32(number, 0).unwrap_or(0);
             self.blocks(first + ix as u64 * numbers.pow(level - 1), number, level - 1)?;

@@ -62,12 +62,13 @@ fn walk(
     let mut walk = Walk { ext, inode, range, unwritten_too, each, next: 0, left: ext.blocks_max() };
     let depth = le16(&inode.map, 6).filter(|depth| *depth <= DEPTH_MAX);
     let depth = depth.ok_or_else(|| inode.damaged("its tree of extents is too deep"))?;
-    walk.node(&inode.map, depth)
+    walk.node(&inode.map, depth, u64::MAX)
 }
 
 impl Walk<'_> {
-    fn node(&mut self, bytes: &[u8], depth: u16) -> Result<(), Error> {
-        let damaged = || self.inode.damaged("a node of its tree of extents is none");
+    /// `end` is the byte of the file behind all that the node is for.
+    fn node(&mut self, bytes: &[u8], depth: u16, end: u64) -> Result<(), Error> {
+        let damaged = || map_part(end, self.inode.damaged("a node of its tree of extents is none"));
         let entries = usize::from(le16(bytes, 2).ok_or_else(damaged)?);
         let fits = HEADER_BYTES + entries * ENTRY_BYTES <= bytes.len();
         if le16(bytes, 0) != Some(MAGIC) || le16(bytes, 6) != Some(depth) || !fits {
@@ -78,23 +79,29 @@ impl Walk<'_> {
             let entry = &bytes[at..at + ENTRY_BYTES];
             let first = u64::from(le32(entry, 0).ok_or_else(damaged)?);
             if first < self.next {
-                return Err(self.inode.damaged("its extents are not in order"));
+                return Err(map_part(end, self.inode.damaged("its extents are not in order")));
             }
             if first.saturating_mul(self.ext.superblock.block_bytes as u64) >= self.range.end {
                 return Ok(());
             }
             match depth {
-                0 => self.extent(first, entry)?,
+                0 => self.extent(first, entry, end)?,
                 _ => {
                     let next = (ix + 1 < entries).then(|| le32(bytes, at + ENTRY_BYTES)).flatten();
-                    self.child(first, next, entry, depth)?;
+                    self.child(first, (next, end), entry, depth)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn child(&mut self, first: u64, next: Option<u32>, entry: &[u8], depth: u16) -> Result<(), Error> {
+    fn child(
+        &mut self,
+        first: u64,
+        (next, end): (Option<u32>, u64),
+        entry: &[u8],
+        depth: u16,
+    ) -> Result<(), Error> {
         // All of it lies before the range.
         let block_bytes = self.ext.superblock.block_bytes as u64;
         if next.is_some_and(|next| u64::from(next) * block_bytes <= self.range.start) {
@@ -102,17 +109,18 @@ impl Walk<'_> {
         }
         self.next = first;
         self.take(1)?;
-        let block = self.ext.block(block_of(entry, 4, 8).unwrap_or(u64::MAX))?;
-        self.check(&block)?;
-        self.node(&block, depth - 1)
+        let end = next.map_or(end, |next| u64::from(next).saturating_mul(block_bytes).min(end));
+        let block = self.ext.block(block_of(entry, 4, 8).unwrap_or(u64::MAX));
+        let block = block.and_then(|block| self.check(&block).map(|()| block));
+        self.node(&block.map_err(|error| map_part(end, error))?, depth - 1, end)
     }
 
-    fn extent(&mut self, first: u64, entry: &[u8]) -> Result<(), Error> {
+    fn extent(&mut self, first: u64, entry: &[u8], end: u64) -> Result<(), Error> {
         let len = le16(entry, 4).unwrap_or(0);
         let written = len <= LEN_MAX;
         let blocks = u64::from(if written { len } else { len - LEN_MAX });
         if blocks == 0 {
-            return Err(self.inode.damaged("an extent without blocks"));
+            return Err(map_part(end, self.inode.damaged("an extent without blocks")));
         }
         self.next = first + blocks;
         self.take(blocks)?;
@@ -144,6 +152,11 @@ impl Walk<'_> {
         self.left = left.ok_or_else(|| self.inode.damaged("it has more blocks than the file system"))?;
         Ok(())
     }
+}
+
+/// What is wrong with a part of the map, which ends at a byte of the file.
+fn map_part(to: u64, why: Error) -> Error {
+    Error::MapPart { to, why: Box::new(why) }
 }
 
 /// 48 bits, the high ones elsewhere.

@@ -9,6 +9,7 @@
 //! The log ends where a block is not the next one: it has no magic or another number. A block whose
 //! number is right and whose checksum is not is damage, and so says Linux, if a commit follows that
 //! is newer than what came before: then all was written once. Without one it was never finished.
+//! The same commit tells that a block which is not the next one was, too; there Linux says nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -259,12 +260,16 @@ impl<'a> Log<'a> {
         let mut left = self.ring.end - self.ring.start;
         while left > 0 {
             let block = self.block(at)?;
-            if be32(&block, 0) != Some(MAGIC) || be32(&block, 8) != Some(sequence) {
-                break;
-            }
-            let used = match self.step(&block, at, sequence, &mut replayed)? {
+            let step = match be32(&block, 0) == Some(MAGIC) && be32(&block, 8) == Some(sequence) {
+                true => self.step(&block, at, sequence, &mut replayed)?,
+                false => Step::End,
+            };
+            let used = match step {
                 Step::Used(used) => used,
-                Step::End => break,
+                Step::End => {
+                    damage = self.goes_on(at, sequence, &replayed)?;
+                    break;
+                }
                 Step::Damaged(why) => {
                     damage = Some(why);
                     break;
@@ -320,6 +325,17 @@ impl<'a> Log<'a> {
         }
         into.commit(made);
         Ok(Step::Used(1))
+    }
+
+    /// Why the log must have gone on behind its end, if it must. A commit that may be written
+    /// before its transaction says nothing of that one.
+    fn goes_on(&self, at: u64, sequence: u32, replayed: &Replayed) -> Result<Option<Refusal>, Refusal> {
+        let sequence = sequence.wrapping_add(u32::from(self.features & ASYNC_COMMIT != 0));
+        let why = "it ends early: newer transactions lie behind its end";
+        Ok(match self.end_or_damage(self.after(at), sequence, replayed, why)? {
+            Step::Damaged(why) => Some(why),
+            Step::Used(_) | Step::End => None,
+        })
     }
 
     /// What a block is whose number is the next one and whose content is not as it was written:

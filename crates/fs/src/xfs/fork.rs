@@ -100,12 +100,13 @@ impl Walk<'_> {
         let fork = self.fork.bytes;
         let level = be16(fork, 0).filter(|level| (1..=LEVELS_MAX).contains(level)).ok_or_else(damaged)?;
         let records = usize::from(be16(fork, 2).ok_or_else(damaged)?);
-        self.children(fork.get(ROOT_HEADER_BYTES..).ok_or_else(damaged)?, records, level)
+        self.children(fork.get(ROOT_HEADER_BYTES..).ok_or_else(damaged)?, records, level, u64::MAX)
     }
 
-    /// The records of an inner node: as many keys as there is space for, then the pointers.
-    fn children(&mut self, bytes: &[u8], records: usize, level: u16) -> Result<(), Error> {
-        let damaged = || self.inode.damaged("a node of its tree of extents is none");
+    /// The records of an inner node: as many keys as there is space for, then the pointers. `end`
+    /// is the byte of the file behind all that it is for.
+    fn children(&mut self, bytes: &[u8], records: usize, level: u16, end: u64) -> Result<(), Error> {
+        let damaged = || map_part(end, self.inode.damaged("a node of its tree of extents is none"));
         let pointers = bytes.len() / 16 * 8;
         if records == 0 || records * 16 > bytes.len() {
             return Err(damaged());
@@ -122,16 +123,20 @@ impl Walk<'_> {
             if next.is_some_and(|next| next.saturating_mul(block_bytes) <= self.range.start) {
                 continue;
             }
-            self.node(be64(bytes, pointers + ix * 8).ok_or_else(damaged)?, level - 1)?;
+            let end = next.map_or(end, |next| next.saturating_mul(block_bytes).min(end));
+            self.node(be64(bytes, pointers + ix * 8).ok_or_else(damaged)?, level - 1, end)?;
         }
         Ok(())
     }
 
-    fn node(&mut self, block: u64, level: u16) -> Result<(), Error> {
-        let damaged = || self.inode.damaged("a node of its tree of extents is none");
+    fn node(&mut self, block: u64, level: u16, end: u64) -> Result<(), Error> {
+        let damaged = || map_part(end, self.inode.damaged("a node of its tree of extents is none"));
         self.nodes_left = self.nodes_left.checked_sub(1).ok_or_else(damaged)?;
         let superblock = &self.xfs.superblock;
-        let bytes = self.xfs.source.bytes(superblock.offset_of(block)?, superblock.block_bytes)?;
+        let bytes = superblock
+            .offset_of(block)
+            .and_then(|offset| self.xfs.source.bytes(offset, superblock.block_bytes))
+            .map_err(|error| map_part(end, error))?;
         let (magic, header) = match superblock.version5 {
             true => (MAGIC_V5, HEADER_V5_BYTES),
             false => (MAGIC_V4, HEADER_V4_BYTES),
@@ -142,14 +147,13 @@ impl Walk<'_> {
         if superblock.version5
             && (!checksum_is_right(&bytes, CHECKSUM_AT) || be64(&bytes, 56) != Some(self.inode.number))
         {
-            return Err(self
-                .inode
-                .damaged("the checksum or owner of a node of its tree of extents is wrong"));
+            let what = "the checksum or owner of a node of its tree of extents is wrong";
+            return Err(map_part(end, self.inode.damaged(what)));
         }
         let records = usize::from(be16(&bytes, 6).ok_or_else(damaged)?);
         match level {
             0 => self.extents(bytes[header..].get(..records * EXTENT_BYTES).ok_or_else(damaged)?),
-            _ => self.children(&bytes[header..], records, level),
+            _ => self.children(&bytes[header..], records, level, end),
         }
     }
 
@@ -172,6 +176,11 @@ impl Walk<'_> {
             false => Ok(()),
         }
     }
+}
+
+/// What is wrong with a part of the map, which ends at a byte of the file.
+fn map_part(to: u64, why: Error) -> Error {
+    Error::MapPart { to, why: Box::new(why) }
 }
 
 /// 128 bits: unwritten 1, offset in the file 54, start 52, count 21; in blocks.

@@ -193,6 +193,11 @@ impl Superblock {
         self.group_blocks
     }
 
+    /// How many groups it has.
+    pub fn groups(&self) -> u64 {
+        self.groups
+    }
+
     /// Where a group starts, in bytes.
     pub fn group_offset(&self, group: u64) -> Result<u64, Error> {
         self.offset_of(group << self.group_log)

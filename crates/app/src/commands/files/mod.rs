@@ -144,6 +144,13 @@ impl Opened {
                 start += window;
             }
         }
+        // Of a damaged part of its map it is known how far it reaches.
+        let why = self.fs.read(file, start..start + BLOCK_BYTES, &mut |_, _| Ok(())).err();
+        if let Some(Error::MapPart { to, .. }) = why {
+            return Some(
+                start..to.clamp(start + BLOCK_BYTES, size_bytes.max(start + BLOCK_BYTES)).min(size_bytes),
+            );
+        }
         let blocks = (1..UNREADABLE_BLOCKS_MAX).map(|block| start + block * BLOCK_BYTES);
         let mut further = blocks.take_while(|&at| at < size_bytes && !reads(at..at + BLOCK_BYTES));
         let last = further.by_ref().last().unwrap_or(start);
@@ -231,6 +238,12 @@ impl Opened {
                 what,
                 "paths start at the root of the file system, whatever it was mounted on",
                 "`wattle ls` shows what is there",
+            ),
+            Error::NotAFile => Problem::new(
+                Code::FileUnreadable,
+                what,
+                "only a regular file has bytes for the standard output",
+                "name a file, or a directory to put it into with --to",
             ),
             _ => Problem::new(
                 Code::FileUnreadable,

@@ -10,9 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod,
-    fchown, fstat, fstatvfs, futimens, linkat, mkdirat, mkfifoat, openat, readlinkat, renameat,
-    renameat_with, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, chmodat,
+    chownat, fchmod, fchown, fstat, fstatvfs, fsync, futimens, linkat, mkdirat, mkfifoat, openat, readlinkat,
+    renameat, renameat_with, statat, symlinkat, syncfs, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -59,6 +59,33 @@ impl OutputDirectory {
         match mkdirat(&self.fd, OsStr::from_bytes(name), Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => self.enter(name),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Lets a directory of this user that is there be entered and written to: in one that keeps its
+    /// owner out nothing can be gone on with.
+    pub fn unlock(&self, name: &[u8]) -> io::Result<()> {
+        let held = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(held) = openat(&self.fd, OsStr::from_bytes(name), held, Mode::empty()) else { return Ok(()) };
+        let found = fstat(&held)?;
+        let mode = found.st_mode & 0o7777;
+        if found.st_uid != geteuid().as_raw() || mode & 0o700 == 0o700 {
+            return Ok(());
+        }
+        let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+        Ok(chmodat(CWD, path, Mode::from_raw_mode(mode | 0o700), AtFlags::empty())?)
+    }
+
+    /// Has everything on its file system written back.
+    pub fn sync_file_system(&self) -> io::Result<()> {
+        Ok(syncfs(&self.fd)?)
+    }
+
+    /// Makes the names in it durable. A file system that cannot be asked has nothing to say.
+    pub fn sync(&self) -> io::Result<()> {
+        match fsync(&self.fd) {
+            Err(Errno::INVAL) => Ok(()),
+            synced => Ok(synced?),
         }
     }
 

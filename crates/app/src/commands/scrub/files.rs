@@ -223,10 +223,12 @@ async fn of_stack(
 fn find(volume: VolumeReader, places: Places) -> Result<Found, wattle_fs::Error> {
     let volume = Rc::new(volume);
     let fs = wattle_fs::open(Box::new(Shared(volume.clone())), None)?;
-    let at = match places.bad.is_empty() {
+    let mut at = match places.bad.is_empty() {
         true => FilesAtPlaces { files: Vec::new(), complete: true },
         false => wattle_fs::files_at(&*fs, &places.bad, NODES_MAX),
     };
+    // Of several subvolumes one is shown; and what is not the newest state may lie elsewhere.
+    at.complete &= fs.left_out().is_empty() && fs.not_as_mounted().is_empty();
     let named: BTreeSet<usize> = at.files.iter().map(|file| file.place).collect();
     let is_all = named.len() == places.bad.len() && !places.reads_all;
     let read = if is_all { Vec::new() } else { read_all(Marked { volume, places }) };

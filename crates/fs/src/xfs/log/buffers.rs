@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::bytes::{be16, be64, uuid_at};
 use crate::source::ByteSource;
+use crate::xfs::checksum_is_right;
 use crate::xfs::log::ring::SECTOR_BYTES;
 use crate::xfs::log::transactions::LogItem;
 use crate::xfs::log::words::LogWords;
@@ -22,6 +23,9 @@ const MAP_AT: usize = 20;
 const INODES: u16 = 0x1;
 const FREED: u16 = 0x2;
 const QUOTAS: u16 = 0x1c;
+
+/// Buffers that are freed within one log at most: some 300 MiB of memory.
+const FREED_MAX: usize = 4 << 20;
 
 /// Sectors of a buffer at most.
 const SECTORS_MAX: u16 = 512;
@@ -51,9 +55,16 @@ pub struct Cancelled(BTreeMap<(u64, u64), u64>);
 
 impl Cancelled {
     /// Notes that a buffer is freed, if it is.
-    pub fn note(&mut self, buffer: &LoggedBuffer<'_>) {
+    ///
+    /// # Errors
+    /// More are freed than are held.
+    pub fn note(&mut self, buffer: &LoggedBuffer<'_>) -> Result<(), LogDamage> {
         if buffer.is_freed() {
             *self.0.entry(buffer.key()).or_default() += 1;
+        }
+        match self.0.len() <= FREED_MAX {
+            true => Ok(()),
+            false => Err("more buffers are freed in it than are held in memory"),
         }
     }
 
@@ -103,7 +114,8 @@ impl<'a> LoggedBuffer<'a> {
         (self.sector, self.sectors.into())
     }
 
-    /// Applies it.
+    /// Applies it. Whether its place was torn or damaged before: with the log it is whole if it was
+    /// torn, and nothing tells the two apart.
     ///
     /// # Errors
     /// Its place cannot be read, or what changes lies beyond it.
@@ -113,10 +125,10 @@ impl<'a> LoggedBuffer<'a> {
         superblock: &Superblock,
         cancelled: &Cancelled,
         lsn: Lsn,
-    ) -> Result<(), LogDamage> {
+    ) -> Result<bool, LogDamage> {
         let (sector, sectors) = self.key();
         if self.flags & (INODES | QUOTAS) != 0 || cancelled.has(sector, sectors) {
-            return Ok(());
+            return Ok(false);
         }
         if self.sectors == 0 || self.sectors > SECTORS_MAX {
             return Err("a changed buffer in it has an impossible size");
@@ -125,13 +137,15 @@ impl<'a> LoggedBuffer<'a> {
         let bytes = source.bytes(offset, usize::from(self.sectors) * SECTOR_BYTES as usize);
         let mut bytes = bytes.map_err(|_| "the place of a changed buffer cannot be read")?;
         if superblock.version5 && is_newer(&bytes, &superblock.own_uuid(), lsn) {
-            return Ok(());
+            return Ok(false);
         }
+        let was_wrong = superblock.version5 && is_wrong(&bytes, &superblock.own_uuid());
         self.change(&mut bytes).ok_or("a changed buffer in it is not whole")?;
         if superblock.version5 {
             seal(&mut bytes);
         }
-        source.overlay(offset, &bytes)
+        source.overlay(offset, &bytes)?;
+        Ok(was_wrong)
     }
 
     /// Puts each run of parts, which is a region, to its place.
@@ -193,6 +207,12 @@ fn is_newer(bytes: &[u8], uuid: &[u8; 16], lsn: Lsn) -> bool {
     let is_ours = bytes.starts_with(b"XFSB") || uuid_at(bytes, fields.uuid) == Some(*uuid);
     let own = be64(bytes, fields.lsn).filter(|own| *own != u64::MAX);
     is_ours && own.is_some_and(|own| Lsn(own) >= lsn)
+}
+
+/// Whether a buffer of this file system has a wrong checksum.
+fn is_wrong(bytes: &[u8], uuid: &[u8; 16]) -> bool {
+    let is_ours = |fields: &Fields| uuid_at(bytes, fields.uuid) == Some(*uuid);
+    fields(bytes).filter(is_ours).is_some_and(|fields| !checksum_is_right(bytes, fields.checksum))
 }
 
 /// Makes the checksum of a changed buffer right.

@@ -4,8 +4,11 @@
 //! places that they have on disk. What follows is one fork or both, as they are on disk, but roots
 //! of trees, which have the header of a block and as much space as they need.
 
+use std::collections::BTreeMap;
+
 use crate::bytes::{be16, be32, be64};
 use crate::source::ByteSource;
+use crate::xfs::checksum_is_right;
 use crate::xfs::log::buffers::{Cancelled, seal_at};
 use crate::xfs::log::owners;
 use crate::xfs::log::ring::SECTOR_BYTES;
@@ -35,7 +38,8 @@ const ATTRIBUTES_ROOT: u32 = 0x100;
 /// Blocks of its trees have another owner now.
 const OWNERS: u32 = 0x200 | 0x400;
 
-/// The format of a fork that is the root of a tree.
+/// The formats of a fork that is extents, and that is the root of a tree.
+const EXTENTS: u8 = 2;
 const TREE: u8 = 3;
 
 /// Fields of an inode that are longer than a byte, but times and counts of extents, whose width
@@ -76,6 +80,12 @@ impl LoggedInode {
     }
 }
 
+/// Inodes whose checksums in their places are wrong, by place: whether the log had their data's
+/// fork since, and that of the attributes. Linux makes the checksum right with the first change,
+/// whatever it is of; but what is not of the log is damaged, and no file.
+#[derive(Debug, Default)]
+pub struct DamagedInodes(BTreeMap<u64, [bool; 2]>);
+
 /// Applies a changed inode. Its place comes back if blocks of its trees have another owner now: the
 /// roots that it has in the end lead to these, since what follows may change them.
 ///
@@ -84,7 +94,7 @@ impl LoggedInode {
 pub fn apply(
     source: &mut ByteSource,
     superblock: &Superblock,
-    cancelled: &Cancelled,
+    (cancelled, damaged): (&Cancelled, &mut DamagedInodes),
     item: &LogItem,
     (lsn, words): (Lsn, LogWords),
 ) -> Result<Option<u64>, LogDamage> {
@@ -104,14 +114,50 @@ pub fn apply(
     if is_newer(&bytes, core, superblock.version5, lsn, words) {
         return Ok(owns);
     }
+    let was_right = !superblock.version5 || checksum_is_right(&bytes, CHECKSUM_AT);
     change(&mut bytes, &logged, item, words, superblock.version5)
         .ok_or("a changed inode in it is not whole")?;
     if superblock.version5 {
         bytes[LSN_AT..LSN_AT + 8].copy_from_slice(&lsn.0.to_be_bytes());
-        seal_at(&mut bytes, CHECKSUM_AT);
+        if was_right || damaged.is_mended(offset, &bytes, logged.fields) {
+            seal_at(&mut bytes, CHECKSUM_AT);
+        }
     }
     source.overlay(offset, &bytes)?;
     Ok(owns)
+}
+
+impl DamagedInodes {
+    /// Whether all of an inode that was damaged in its place is of the log, after a change of these
+    /// fields.
+    fn is_mended(&mut self, offset: u64, inode: &[u8], fields: u32) -> bool {
+        let parts = [DATA | DATA_ROOT | DEVICE, ATTRIBUTES | ATTRIBUTES_ROOT];
+        let mended = self.0.entry(offset).or_default();
+        for (mended, (parts, is_empty)) in mended.iter_mut().zip(parts.into_iter().zip(empty_forks(inode))) {
+            *mended |= is_empty || fields & parts != 0;
+        }
+        let whole = *mended == [true; 2];
+        if whole {
+            self.0.remove(&offset);
+        }
+        whole
+    }
+}
+
+/// Whether the forks of an inode of version 3, of data and of attributes, have nothing that an
+/// inode stores: none, or no extents.
+fn empty_forks(inode: &[u8]) -> [bool; 2] {
+    let wide = be64(inode, FLAGS2_AT).is_some_and(|flags| flags & WIDE_COUNTS != 0);
+    let [data, attributes] = match wide {
+        true => [be64(inode, 24), be32(inode, 76).map(u64::from)],
+        false => [be32(inode, 76).map(u64::from), be16(inode, 80).map(u64::from)],
+    };
+    let is_empty =
+        |format_at: usize, extents: Option<u64>| inode.get(format_at) == Some(&EXTENTS) && extents == Some(0);
+    // Without permissions and a type it is free.
+    let is_free = be16(inode, 2) == Some(0);
+    let no_attributes = inode.get(82) == Some(&0);
+    [is_free || is_empty(5, data), is_free || no_attributes || is_empty(83, attributes)]
 }
 
 /// Makes the inode there, if it is in use, the owner of what is below the roots that it has.

@@ -11,7 +11,8 @@
 //!    the last; that is said.
 //! 3. A place that is newer than a transaction keeps what it has. In version 5 the place says of
 //!    which transaction it is; what was freed later is found before anything is applied.
-//! 4. What a transaction changed has a right checksum at once: readers see no other.
+//! 4. What a transaction changed has a right checksum at once: readers see no other. But an inode
+//!    whose checksum in its place was wrong gets none before all of it came from the log.
 //! 5. Memory is bounded: by the size of a record, of what is open, and of the overlay. Where a
 //!    bound is met, that is said, and what was applied before stays.
 //!
@@ -29,15 +30,17 @@ pub mod words;
 
 use std::collections::BTreeSet;
 
+use crate::bytes::be64;
 use crate::error::Note;
 use crate::source::ByteSource;
 use crate::xfs::superblock::Superblock;
 
 pub use buffers::seal_at;
 use buffers::{Cancelled, LoggedBuffer};
+use inodes::DamagedInodes;
 use intents::Intents;
 use record::LogRecord;
-use ring::{Active, LogRing};
+use ring::LogRing;
 use transactions::{Committed, LogItem, OpenTransactions, kind_of};
 use words::LogWords;
 
@@ -65,6 +68,8 @@ pub struct LogReplay {
     pub intents: Intents,
     /// There is a log on another device, which is not read.
     elsewhere: bool,
+    /// A block that is changed in part was torn or damaged before.
+    torn: bool,
     /// Why not all was applied.
     damage: Option<LogDamage>,
 }
@@ -74,7 +79,9 @@ impl LogReplay {
     /// nothing.
     pub fn note(&self, left: Option<LogDamage>) -> Option<Note> {
         let transactions = self.transactions;
-        match (self.damage, left) {
+        let torn =
+            "a block that the log changes in part had a wrong checksum before: it was torn, or is damaged";
+        match (self.damage, left.or(self.torn.then_some(torn))) {
             _ if self.elsewhere => Some(Note::LogElsewhere),
             (Some(why), _) => Some(Note::LogCutShort { transactions, why }),
             (None, Some(why)) => Some(Note::LogLeftOpen { transactions, why }),
@@ -91,13 +98,17 @@ pub fn apply(source: &mut ByteSource, superblock: &Superblock) -> LogReplay {
         return result;
     };
     let place = Place { start, sectors: len / ring::SECTOR_BYTES };
-    let (tail, head) = match place.ring(source, superblock).active() {
-        Ok(Active::Nothing) => return result,
-        Ok(Active::Records { tail, head }) => (tail, head),
+    let active = match place.ring(source, superblock).active() {
+        Ok(active) => active,
         Err(why) => {
             result.damage = Some(why);
             return result;
         }
+    };
+    let early = active.early.or_else(|| ahead(source, superblock, active.end));
+    let Some((tail, head)) = active.records else {
+        result.damage = early;
+        return result;
     };
     let mut replay = Replay::new(superblock);
     // First what was freed, then what was changed. Damage that ends the first ends the second, too.
@@ -110,8 +121,37 @@ pub fn apply(source: &mut ByteSource, superblock: &Superblock) -> LogReplay {
         transactions: replay.changed,
         intents: replay.intents,
         elsewhere: false,
-        damage: found.and(applied).and(owned).err(),
+        torn: replay.torn,
+        damage: found.and(applied).and(owned).err().or(early),
     }
+}
+
+/// Groups whose heads are looked at for [`ahead`].
+const GROUPS_MAX: u64 = 64;
+
+/// Where the superblock of version 5 and the heads of a group say of which record their last change
+/// is: the sector, the magic number, the place.
+const HEADS: [(u64, &[u8; 4], usize); 4] =
+    [(0, b"XFSB", 240), (1, b"XAGF", 208), (2, b"XAGI", 320), (3, b"XAFL", 24)];
+
+/// What reached its place was in the log before: if that is of a record behind the end, the log was
+/// longer. Linux does not mount that.
+fn ahead(source: &ByteSource, superblock: &Superblock, end: Lsn) -> Option<LogDamage> {
+    if !superblock.version5 {
+        return None;
+    }
+    for group in 0..superblock.groups().min(GROUPS_MAX) {
+        let start = superblock.group_offset(group).ok()?;
+        for (sector, magic, lsn_at) in HEADS {
+            let sector_bytes = superblock.sector_bytes;
+            let Ok(head) = source.bytes(start + sector * sector_bytes as u64, sector_bytes) else { continue };
+            let lsn = be64(&head, lsn_at).filter(|lsn| *lsn != u64::MAX);
+            if head.starts_with(magic) && lsn.is_some_and(|lsn| Lsn(lsn) > end) {
+                return Some("it ends early: what is in its place is newer than its end");
+            }
+        }
+    }
+    None
 }
 
 /// Where the log is.
@@ -148,7 +188,8 @@ impl Place {
                 return Err("a record in it does not end where the next one starts");
             }
             let (data, is_right) = record.data(&ring)?;
-            if ring.strict && !is_right {
+            // Old kernels wrote version 4 without them.
+            if !is_right && (ring.strict || !record.is_unchecked()) {
                 return Err("the checksum of a record in it is wrong");
             }
             at = (at + record.sectors()) % ring.sectors;
@@ -165,21 +206,25 @@ struct Replay<'a> {
     intents: Intents,
     /// Places of inodes whose trees have blocks with another owner.
     owners: BTreeSet<u64>,
+    /// Inodes that were damaged in their places.
+    damaged: DamagedInodes,
+    /// A block that is changed in part was torn or damaged before.
+    torn: bool,
     /// Transactions that changed more than the superblock.
     changed: u64,
 }
 
 impl<'a> Replay<'a> {
     fn new(superblock: &'a Superblock) -> Self {
-        let (cancelled, intents, owners) = Default::default();
-        Self { superblock, cancelled, intents, owners, changed: 0 }
+        let (cancelled, intents, owners, damaged) = Default::default();
+        Self { superblock, cancelled, intents, owners, damaged, torn: false, changed: 0 }
     }
 
     /// Notes which buffers it frees.
     fn look(&mut self, committed: &Committed) -> Result<(), LogDamage> {
         for item in &committed.items {
             if kind_of(item, committed.words) == Some(BUFFER) {
-                self.cancelled.note(&LoggedBuffer::of_item(item, committed.words)?);
+                self.cancelled.note(&LoggedBuffer::of_item(item, committed.words)?)?;
             }
         }
         Ok(())
@@ -197,7 +242,9 @@ impl<'a> Replay<'a> {
                     changes |= !buffer.is_superblock();
                     match buffer.is_freed() {
                         true => freed.push(buffer),
-                        false => buffer.apply(source, self.superblock, &self.cancelled, *lsn)?,
+                        false => {
+                            self.torn |= buffer.apply(source, self.superblock, &self.cancelled, *lsn)?;
+                        }
                     }
                 }
                 Some(INODES_CREATED) => {
@@ -228,7 +275,8 @@ impl<'a> Replay<'a> {
     ) -> Result<(), LogDamage> {
         match kind {
             INODE => {
-                let owns = inodes::apply(source, self.superblock, &self.cancelled, item, (lsn, words))?;
+                let Self { superblock, cancelled, damaged, .. } = self;
+                let owns = inodes::apply(source, superblock, (cancelled, damaged), item, (lsn, words))?;
                 self.owners.extend(owns);
                 Ok(())
             }

@@ -28,7 +28,7 @@ pub fn change(
     let records = be16(fork, 2).ok_or(none)?;
     let root = fork.get(4..).and_then(|node| pointers(node, records));
     let mut blocks: Vec<(u64, u16)> = root.ok_or(none)?.into_iter().map(|at| (at, level - 1)).collect();
-    let mut left = superblock.blocks;
+    let mut left = superblock.blocks.min(source.size() / superblock.block_bytes as u64 + 1);
     while let Some((block, level)) = blocks.pop() {
         left = left.checked_sub(1).ok_or(none)?;
         let offset = superblock.offset_of(block).map_err(|_| none)?;

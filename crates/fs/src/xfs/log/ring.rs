@@ -5,17 +5,26 @@
 //! them: the head is the first sector of the older cycle in the part that they may have been
 //! written to, and then the start of the first record behind whose checksum is wrong. The last
 //! record that is whole says where the tail is.
+//!
+//! A mount that finds an end believes it, however far what is behind it goes on. Here more than can
+//! have been under way behind the end says that the log was longer, and is damaged there.
 
 use crate::bytes::be32;
 use crate::source::ByteSource;
-use crate::xfs::log::LogDamage;
 use crate::xfs::log::record::{LogRecord, MAGIC};
+use crate::xfs::log::{LogDamage, Lsn};
 
 pub const SECTOR_BYTES: u64 = 512;
 
 /// Records that may be under way at once, and the sectors of the largest.
 const UNDER_WAY: usize = 8;
 const RECORD_SECTORS_MAX: u64 = 512;
+
+/// Data of a record where nothing else is said, in sectors.
+const RECORD_SECTORS: u64 = 64;
+
+/// How far behind the end records are looked for: twice as far as any can have been under way.
+const BEHIND_SECTORS: u64 = 2 * UNDER_WAY as u64 * RECORD_SECTORS_MAX;
 
 /// The operation that says that the file system was unmounted.
 const UNMOUNT: u8 = 0x20;
@@ -34,11 +43,13 @@ pub struct LogRing<'a> {
 
 /// What a mount replays.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Active {
-    /// Nothing: it was unmounted.
-    Nothing,
-    /// The records from one sector to another, round the ring.
-    Records { tail: u64, head: u64 },
+pub struct Active {
+    /// The records from one sector to another, round the ring; `None` if it was unmounted.
+    pub records: Option<(u64, u64)>,
+    /// Where it ends.
+    pub end: Lsn,
+    /// Why it must have ended behind that, if it must.
+    pub early: Option<LogDamage>,
 }
 
 impl LogRing<'_> {
@@ -73,22 +84,63 @@ impl LogRing<'_> {
     /// The log cannot be read, or is damaged such that Linux would not mount it.
     pub fn active(&self) -> Result<Active, LogDamage> {
         if self.cycle(0)? == 0 {
-            return Ok(Active::Nothing);
+            for at in 0..self.sectors {
+                if self.is_header(at)? {
+                    return Err("its first sector is zeros, and records lie behind it");
+                }
+            }
+            return Ok(Active { records: None, end: Lsn(u64::MAX), early: None });
         }
         let head = self.whole_head(self.newest_end()?)?;
         let last = self.last_record(head)?;
         if self.is_unmounted(&last, head)? {
-            return Ok(Active::Nothing);
+            return self.ending(None, head, &last);
         }
         let (head, last) = self.without_torn(head, last)?;
         let tail = last.tail;
         if tail == head || self.is_unmounted(&last, head)? {
-            return Ok(Active::Nothing);
+            return self.ending(None, head, &last);
         }
         if tail >= self.sectors {
             return Err("its tail lies beyond its end");
         }
-        Ok(Active::Records { tail: self.whole_tail(tail, head, &last)?, head })
+        self.ending(Some((self.whole_tail(tail, head, &last)?, head)), head, &last)
+    }
+
+    /// What a mount replays, with the last record before the end, and what is to be said of that.
+    fn ending(&self, records: Option<(u64, u64)>, head: u64, last: &LogRecord) -> Result<Active, LogDamage> {
+        let cycle = (last.lsn.0 >> 32) + u64::from(head <= last.at);
+        let end = Lsn(cycle << 32 | head);
+        let early = self.goes_on(head, last)?.then_some("it ends early: newer records lie behind its end");
+        Ok(Active { records, end, early })
+    }
+
+    /// Whether more whole records lie behind the end than can have been under way when the power
+    /// went, or one farther behind. Those of former cycles are older than the last one; and what a
+    /// mount left behind an end, it makes older.
+    fn goes_on(&self, head: u64, last: &LogRecord) -> Result<bool, LogDamage> {
+        let sectors = |record: &LogRecord| {
+            let data = u64::from(record.size_bytes).div_ceil(SECTOR_BYTES);
+            data.clamp(RECORD_SECTORS, RECORD_SECTORS_MAX) + record.header_sectors
+        };
+        let mut whole = 0;
+        for distance in 0..BEHIND_SECTORS.min(self.sectors) {
+            let at = (head + distance) % self.sectors;
+            if !self.is_header(at)? {
+                continue;
+            }
+            let Ok(record) = LogRecord::read(self, at) else { continue };
+            let is_newer = record.lsn > last.lsn && record.lsn.0 & u64::from(u32::MAX) == at;
+            if !is_newer || record.is_unchecked() || !self.is_whole(&record) {
+                continue;
+            }
+            whole += 1;
+            // The first one that is not whole was under way, too.
+            if whole >= UNDER_WAY || distance > UNDER_WAY as u64 * sectors(&record).max(sectors(last)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Behind the newest sector: where the older cycle starts in what may have been under way.

@@ -35,6 +35,11 @@ const REGIONS_MAX: usize = 258;
 /// Bytes of transactions that are not committed yet. Linux lets one have 64 MiB.
 const OPEN_BYTES_MAX: usize = 256 << 20;
 
+/// What an open transaction and a region of it count as beside their bytes: memory is taken for
+/// each, and a damaged log may have nothing in them.
+const OPEN_COST_BYTES: usize = 256;
+const REGION_COST_BYTES: usize = 96;
+
 /// One change of a transaction: what it is of, and what is new.
 #[derive(Debug, Default)]
 pub struct LogItem {
@@ -96,14 +101,14 @@ impl OpenTransactions {
             if !CLIENTS.contains(&client) {
                 return Err("an operation in it is none");
             }
-            self.operation(record, number, flags, body, each)?;
+            self.operation((record.lsn, record.words), number, flags, body, each)?;
         }
         Ok(())
     }
 
     fn operation(
         &mut self,
-        record: &LogRecord,
+        (lsn, words): (Lsn, LogWords),
         number: u32,
         flags: u8,
         body: &[u8],
@@ -111,10 +116,11 @@ impl OpenTransactions {
     ) -> Result<(), LogDamage> {
         if flags & START != 0 {
             let items = Vec::new();
-            let committed = Committed { lsn: record.lsn, words: record.words, items };
+            let committed = Committed { lsn, words, items };
             self.forget(number);
-            self.open.insert(number, Open { committed, head: Vec::new(), bytes: 0 });
-            return Ok(());
+            self.open.insert(number, Open { committed, head: Vec::new(), bytes: OPEN_COST_BYTES });
+            self.bytes += OPEN_COST_BYTES;
+            return self.check_bytes();
         }
         // Of a transaction that started before the tail, all is in its place.
         let Some(open) = self.open.get_mut(&number) else { return Ok(()) };
@@ -138,11 +144,16 @@ impl OpenTransactions {
             }
             _ => return Err("an operation in it is none"),
         }
-        open.bytes += body.len();
-        self.bytes += body.len();
+        let bytes = body.len() + REGION_COST_BYTES;
+        open.bytes += bytes;
+        self.bytes += bytes;
+        self.check_bytes()
+    }
+
+    fn check_bytes(&self) -> Result<(), LogDamage> {
         match self.bytes <= OPEN_BYTES_MAX {
             true => Ok(()),
-            false => Err("a transaction in it is larger than 256 MiB"),
+            false => Err("transactions in it that have no end are larger than 256 MiB"),
         }
     }
 
@@ -197,4 +208,34 @@ impl Open {
 /// Of which kind an item is.
 pub fn kind_of(item: &LogItem, words: LogWords) -> Option<u16> {
     words.u16(item.region(0)?, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operations of a transaction that has no end, until they are refused; at most so many.
+    fn until_refused(limit: u32, each: impl Fn(u32) -> (u32, u8, &'static [u8])) -> u32 {
+        let mut open = OpenTransactions::default();
+        let of = (Lsn(1), LogWords::Little);
+        (0..limit)
+            .find(|&ix| {
+                let (number, flags, body) = each(ix);
+                open.operation(of, number, flags, body, &mut |_| Ok(())).is_err()
+            })
+            .unwrap_or(limit)
+    }
+
+    #[test]
+    fn what_has_no_bytes_takes_memory_too() {
+        let limit = 4 << 20;
+        assert!(until_refused(limit, |ix| (ix, START, b"")) < limit, "starts");
+        // A head, and items of one region of four bytes.
+        let regions = until_refused(limit, |ix| match ix {
+            0 => (7, START, b""),
+            1 => (7, 0, b"NART\0\0\0\0\0\0\0\0\0\0\0\0"),
+            _ => (7, 0, b"\x3c\x12\x01\0"),
+        });
+        assert!(regions > 1000 && regions < limit, "{regions} regions");
+    }
 }

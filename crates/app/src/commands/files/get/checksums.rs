@@ -92,7 +92,15 @@ impl Checksums {
     /// # Errors
     /// The file cannot be written to.
     pub fn finish(mut self) -> Result<(), Problem> {
-        self.file.flush().map_err(|error| cannot_write(&self.path, &error))
+        let sync = |file: &File| match file.sync_all() {
+            // A pipe, or the null device.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
+            synced => synced,
+        };
+        self.file
+            .flush()
+            .and_then(|()| sync(self.file.get_ref()))
+            .map_err(|error| cannot_write(&self.path, &error))
     }
 }
 

@@ -7,7 +7,8 @@ mod survey;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wattle_control::members::MemberAccess;
 
@@ -74,7 +75,11 @@ pub fn run(access: &MemberAccess, args: &GetArgs, screen: Screen) -> Result<(), 
 /// A file's bytes, its holes as zeros.
 fn to_stdout(opened: &Opened, file: FsNode, path: &OsStr) -> Result<(), Problem> {
     let unreadable = |error: &Error| opened.unreadable(path.as_bytes(), error);
-    let size = opened.fs.metadata(file).map_err(|error| unreadable(&error))?.size_bytes;
+    let metadata = opened.fs.metadata(file).map_err(|error| unreadable(&error))?;
+    if metadata.kind != FileKind::File {
+        return Err(unreadable(&Error::NotAFile));
+    }
+    let size = metadata.size_bytes;
     let mut stdout = io::stdout().lock();
     let (mut at, mut failed) = (0, None);
     let read = opened.fs.read(file, 0..u64::MAX, &mut |offset, bytes| {
@@ -91,13 +96,25 @@ fn to_stdout(opened: &Opened, file: FsNode, path: &OsStr) -> Result<(), Problem>
             read.map_err(|error| {
                 opened.unreadable_as(path.as_bytes(), &error, &opened.unreadable_part(file, at, size, &error))
             })?;
-            zeros(&mut stdout, size.saturating_sub(at)).and_then(|()| stdout.flush())
+            zeros(&mut stdout, size.saturating_sub(at))
+                .and_then(|()| stdout.flush())
+                .and_then(|()| sync_stdout())
         }
     };
     match written {
         // The reader of the pipe has what it wanted.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(output::output_failed(&error)),
         _ => Ok(()),
+    }
+}
+
+/// Makes durable what went to the standard output, if that is a file.
+fn sync_stdout() -> io::Result<()> {
+    use rustix::io::Errno;
+    match rustix::fs::fsync(io::stdout()) {
+        // Of a pipe or a terminal nothing is durable.
+        Err(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -149,18 +166,23 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
     let lists_whole = report_to.is_some();
     let mut extraction =
         Extraction::new(opened, place, checksums, there, args.partial, lists_whole, progress);
-    let done = match name {
+    // Of members also the maps beside them.
+    let maps: Vec<_> = others.iter().map(|path| beside(path, ".map")).collect();
+    let own = others.iter().copied().chain(args.report.as_ref().map(Path::new));
+    let own = own.chain(maps.iter().map(|path| &**path)).filter_map(|path| std::fs::metadata(path).ok());
+    extraction.spare(own.map(|found| (found.dev(), found.ino())).collect());
+    match name {
         Some(name) => extraction.one(name, node),
         None if is_directory => extraction.content(node),
-        None => Ok(()),
-    };
-    let Extracted { counts, whole, failures, full } = extraction.finish()?;
-    done?;
+        None => {}
+    }
+    let Extracted { counts, whole, failures, full, summed } = extraction.finish();
     let result = match full {
         Some(problem) => Err(out_of_room(counts, to, &problem)),
         None => conclude(counts, to)
             .and_then(|()| opened.check_as_mounted("what came out"))
-            .and_then(|()| if is_directory { opened.check_left_out() } else { Ok(()) }),
+            .and_then(|()| if is_directory { opened.check_left_out() } else { Ok(()) })
+            .and(summed),
     };
     let files = whole.into_iter().chain(failures.iter().map(FileLoss::from)).collect();
     let loss = RescueLoss::new("get", opened.members.clone(), files, counts.whole(), &result)
@@ -230,8 +252,15 @@ fn out_of_room(counts: ExtractCounts, to: &Path, problem: &Problem) -> Problem {
         problem.code,
         format!("{}: {}", text_of_path(to), problem.what),
         format!("{} did not come out, which the lines above name; {counts} did", counts.not_extracted),
-        "make room there; then the same command with --resume goes on",
+        "make room there, or let it be written to; then the same command with --resume goes on",
     )
+}
+
+/// A path with this behind its name.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Problem {

@@ -1,11 +1,14 @@
 //! A tree of files, from a file system into a directory.
 
+mod salvage;
+mod settle;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::ProgressBar;
@@ -16,9 +19,11 @@ use wattle_fs::{DirEntry, Error, FileKind, FileMetadata, FsNode};
 
 use super::checksums::{Checksums, Sum, sum_of_file};
 use crate::commands::files::place::{OutputDirectory, dress, is_name};
-use crate::commands::files::{Failure, Opened, hex_unless_text, join, kind_name, shown};
+use crate::commands::files::{Failure, Opened, join, kind_name};
 use crate::commands::loss::FileLoss;
 use crate::output::{self, text::printable};
+use salvage::{Damage, PARTIAL};
+use settle::{Draft, Made, Rest, Waiting};
 
 /// Directories in directories that are followed. Each keeps a descriptor open, of which a process
 /// has 1024 by default.
@@ -71,13 +76,8 @@ pub struct Extracted {
     pub failures: Vec<Failure>,
     /// Why nothing more could be written, if that ended it.
     pub full: Option<Problem>,
-}
-
-/// What is missing of a file that came out in part.
-struct Damage {
-    name: Vec<u8>,
-    unreadable: Vec<Range<u64>>,
-    reason: String,
+    /// Whether the checksums were written.
+    pub summed: Result<(), Problem>,
 }
 
 /// Why one thing did not come out, or why nothing more will.
@@ -88,6 +88,16 @@ enum Stop {
     InPart(Damage),
     /// The output is full or gone.
     All(Problem),
+}
+
+impl Stop {
+    /// What was written could not be made durable.
+    fn not_durable(error: io::Error) -> Self {
+        match Self::from(error) {
+            Self::This(reason) => Self::This(format!("what was written is not durable ({reason})")),
+            stop => stop,
+        }
+    }
 }
 
 impl From<Error> for Stop {
@@ -124,13 +134,10 @@ pub struct WhatIsThere {
     pub resume: bool,
 }
 
-/// What a file that came out in part is called: its name and this.
-const PARTIAL: &[u8] = b".partial";
-
 /// What is under way.
 pub struct Extraction<'a> {
     opened: &'a Opened,
-    root: OutputDirectory,
+    root: Rc<OutputDirectory>,
     checksums: Option<Checksums>,
     there: WhatIsThere,
     /// Whether what can be read of damaged files comes out.
@@ -141,6 +148,16 @@ pub struct Extraction<'a> {
     whole: Vec<FileLoss>,
     /// Why nothing more can be written, once that is so.
     full: Option<Problem>,
+    /// What is read, and what else is written, by device and inode: it is not replaced.
+    own: Vec<(u64, u64)>,
+    /// What waits to be durable, and what of it are files, and how much.
+    waiting: Vec<Waiting>,
+    drafts: usize,
+    draft_bytes: u64,
+    /// Directories whose names are not durable yet.
+    directories_to_sync: Vec<(Rc<OutputDirectory>, Vec<u8>)>,
+    /// Directories that would keep out what is still to come, with what they are to have.
+    locked: Vec<(Vec<u8>, FileMetadata)>,
     /// Whether owners can be given.
     owner: bool,
     counts: ExtractCounts,
@@ -151,6 +168,8 @@ pub struct Extraction<'a> {
     named: BTreeMap<FsNode, (Vec<Vec<u8>>, Option<String>)>,
     /// Where we are: the parts of the path.
     way: Vec<Vec<u8>>,
+    /// Names in this directory that look like those of files that came out in part.
+    taken: BTreeSet<Vec<u8>>,
     progress: ProgressBar,
 }
 
@@ -166,57 +185,55 @@ impl<'a> Extraction<'a> {
     ) -> Self {
         Self {
             opened,
-            root,
+            root: Rc::new(root),
             checksums,
             there,
             partial,
             lists_whole,
             whole: Vec::new(),
             full: None,
+            own: Vec::new(),
+            waiting: Vec::new(),
+            drafts: 0,
+            draft_bytes: 0,
+            directories_to_sync: Vec::new(),
+            locked: Vec::new(),
             owner: rustix::process::geteuid().is_root(),
             counts: ExtractCounts::default(),
             failures: Vec::new(),
             directories: BTreeSet::new(),
             named: BTreeMap::new(),
             way: Vec::new(),
+            taken: BTreeSet::new(),
             progress,
         }
     }
 
+    /// Keeps these files, by device and inode, from being replaced: members, and what is written
+    /// beside the files.
+    pub fn spare(&mut self, own: Vec<(u64, u64)>) {
+        self.own = own;
+    }
+
     /// Puts one file, or a directory with all below, into the directory.
-    ///
-    /// # Errors
-    /// The directory cannot be entered.
-    pub fn one(&mut self, name: &[u8], node: FsNode) -> Result<(), Problem> {
-        let root = self.root.enter(b".").map_err(|error| output::output_failed(&error))?;
-        self.entry(&root, name, node);
-        Ok(())
+    pub fn one(&mut self, name: &[u8], node: FsNode) {
+        self.entry(&self.root.clone(), name, node);
     }
 
     /// Puts what is in a directory into the directory.
-    ///
-    /// # Errors
-    /// The directory cannot be entered.
-    pub fn content(&mut self, directory: FsNode) -> Result<(), Problem> {
+    pub fn content(&mut self, directory: FsNode) {
         self.directories.insert(directory);
-        let root = self.root.enter(b".").map_err(|error| output::output_failed(&error))?;
-        self.entries(&root, directory);
-        Ok(())
+        self.entries(&self.root.clone(), directory);
     }
 
     /// How much came out, what of it if that is listed, and what did not; and why nothing more
     /// could be written, if that ended it.
-    ///
-    /// # Errors
-    /// The checksums cannot be written.
-    pub fn finish(self) -> Result<Extracted, Problem> {
+    pub fn finish(mut self) -> Extracted {
+        self.settle_all();
         self.progress.finish_and_clear();
         let summed = self.checksums.map_or(Ok(()), Checksums::finish);
         let counts = ExtractCounts { not_extracted: self.failures.len() as u64, ..self.counts };
-        match (summed, self.full) {
-            (Err(problem), None) => Err(problem),
-            (_, full) => Ok(Extracted { counts, whole: self.whole, failures: self.failures, full }),
-        }
+        Extracted { counts, whole: self.whole, failures: self.failures, full: self.full, summed }
     }
 
     fn failed(&mut self, name: &[u8], reason: String) {
@@ -258,79 +275,69 @@ impl<'a> Extraction<'a> {
             Ok(())
         });
         if let Err(error) = listed {
+            self.settle();
             self.failed(b"", format!("entries may be missing: {error}"));
         }
         entries
     }
 
-    fn entries(&mut self, place: &OutputDirectory, directory: FsNode) {
-        for entry in self.listed(directory) {
+    fn entries(&mut self, place: &Rc<OutputDirectory>, directory: FsNode) {
+        let entries = self.listed(directory);
+        let looks_partial = |entry: &&DirEntry| entry.name.ends_with(PARTIAL);
+        let taken = entries.iter().filter(looks_partial).map(|entry| entry.name.clone()).collect();
+        let above = std::mem::replace(&mut self.taken, taken);
+        for entry in entries {
             self.entry(place, &entry.name, entry.node);
         }
+        self.taken = above;
     }
 
-    fn entry(&mut self, place: &OutputDirectory, name: &[u8], node: FsNode) {
+    fn entry(&mut self, place: &Rc<OutputDirectory>, name: &[u8], node: FsNode) {
         if self.full.is_some() {
             return self.missing(name, node);
         }
         match self.extract(place, name, node) {
-            Ok(()) => {
-                let attributes = self.opened.attributes_of(node);
-                if self.lists_whole || !attributes.is_empty() {
-                    let path = self.path_of(name);
-                    self.whole.push(FileLoss::whole(shown(&path), hex_unless_text(&path), attributes));
-                }
-            }
-            Err(Stop::This(reason)) => self.failed(name, reason),
-            Err(Stop::InPart(Damage { name: partial, unreadable, reason })) => {
-                let failure = Failure::new(&self.path_of(name), reason);
-                let attributes = self.opened.attributes_of(node);
-                let failure = failure.in_part(&self.path_of(&partial), &unreadable, attributes);
-                self.note_failure("extracted in part", failure);
-            }
             Err(Stop::All(problem)) => {
-                self.full = Some(problem);
+                self.settle();
+                self.full.get_or_insert(problem);
                 self.missing(name, node);
+            }
+            made => {
+                let path = self.path_of(name);
+                self.wait(Waiting { path, node, made });
             }
         }
     }
 
-    fn extract(&mut self, place: &OutputDirectory, name: &[u8], node: FsNode) -> Result<(), Stop> {
+    fn extract(&mut self, place: &Rc<OutputDirectory>, name: &[u8], node: FsNode) -> Result<Made, Stop> {
         if !is_name(name) {
             return Err(Stop::This("its name is not one that a file can have".to_owned()));
         }
         let metadata = self.opened.fs.metadata(node)?;
-        match metadata.kind {
-            FileKind::Directory => self.directory(place, name, node, &metadata),
-            FileKind::File => self.file(place, name, node, &metadata),
+        let kept = match metadata.kind {
+            FileKind::Directory => return self.directory(place, name, node, &metadata),
+            FileKind::File => return self.file(place, name, node, &metadata),
             FileKind::Symlink => {
                 let target = self.opened.fs.link(node)?;
-                let is_same = |_: &Stat| Ok(place.read_link(name)? == target);
-                if self.is_kept(place, name, FileType::Symlink, is_same)? {
-                    self.counts.kept += 1;
-                } else {
-                    self.draft(place, name, |place, draft| {
-                        place.make_symlink(draft, &target)?;
-                        place.dress_name(draft, &metadata, self.owner)
-                    })?;
+                let kept =
+                    self.is_kept(place, name, FileType::Symlink, |_| Ok(place.read_link(name)? == target))?;
+                if !kept {
+                    let dress = |draft: &[u8]| place.dress_name(draft, &metadata, self.owner);
+                    self.draft(place, name, |draft| place.make_symlink(draft, &target), dress)?;
                 }
-                self.counts.symlinks += 1;
-                Ok(())
+                kept
             }
             FileKind::Fifo => {
-                if self.is_kept(place, name, FileType::Fifo, |_| Ok(true))? {
-                    self.counts.kept += 1;
-                } else {
-                    self.draft(place, name, |place, draft| {
-                        place.make_fifo(draft)?;
-                        place.dress_name(draft, &metadata, self.owner)
-                    })?;
+                let kept = self.is_kept(place, name, FileType::Fifo, |_| Ok(true))?;
+                if !kept {
+                    let dress = |draft: &[u8]| place.dress_name(draft, &metadata, self.owner);
+                    self.draft(place, name, |draft| place.make_fifo(draft), dress)?;
                 }
-                self.counts.fifos += 1;
-                Ok(())
+                kept
             }
-            kind => Err(Stop::This(format!("a {} is not made", kind_name(kind)))),
-        }
+            kind => return Err(Stop::This(format!("a {} is not made", kind_name(kind)))),
+        };
+        Ok(Made::done(ExtractCounts::one(metadata.kind, kept)))
     }
 
     fn directory(
@@ -339,64 +346,70 @@ impl<'a> Extraction<'a> {
         name: &[u8],
         node: FsNode,
         metadata: &FileMetadata,
-    ) -> Result<(), Stop> {
+    ) -> Result<Made, Stop> {
         if !self.opened.fs.is_stub(node) && !self.directories.insert(node) {
             return Err(Stop::This("the directory came out already, elsewhere".to_owned()));
         }
         if self.way.len() >= DEPTH_MAX {
             return Err(Stop::This(format!("it is below {DEPTH_MAX} directories")));
         }
-        let inner = self.make_directory(place, name)?;
-        self.counts.directories += 1;
+        let inner = Rc::new(self.make_directory(place, name)?);
         self.way.push(name.to_vec());
         self.entries(&inner, node);
         self.way.pop();
-        Ok(inner.dress(metadata, self.owner)?)
+        let counts = ExtractCounts::one(FileKind::Directory, false);
+        Ok(Made { counts, sum: None, rest: Rest::Directory(inner, *metadata) })
     }
 
     fn file(
         &mut self,
-        place: &OutputDirectory,
+        place: &Rc<OutputDirectory>,
         name: &[u8],
         node: FsNode,
         metadata: &FileMetadata,
-    ) -> Result<(), Stop> {
+    ) -> Result<Made, Stop> {
+        // Its first name is perhaps not there yet.
+        if metadata.links > 1 && self.waits(node) {
+            self.settle();
+        }
         if let Some((first, sum)) = self.named.get(&node) {
-            let (parts, from_name) = first.split_at(first.len() - 1);
-            let mut from = self.root.enter(b".")?;
-            for part in parts {
-                from = from.enter(part)?;
-            }
-            let first = from.look(&from_name[0])?;
-            let is_same = |found: &Stat| {
-                Ok(first.is_some_and(|first| (first.st_dev, first.st_ino) == (found.st_dev, found.st_ino)))
-            };
-            if self.is_kept(place, name, FileType::RegularFile, is_same)? {
-                self.counts.kept += 1;
-            } else {
-                self.draft(place, name, |place, draft| place.make_link(draft, &from, &from_name[0]))?;
-            }
-            self.counts.hard_links += 1;
-            let sum = sum.clone();
-            return self.note_sum(name, sum.as_deref());
+            let kept = self.link(place, name, first)?;
+            let counts = ExtractCounts { hard_links: 1, kept: kept.into(), ..ExtractCounts::default() };
+            return Ok(Made { sum: sum.clone(), ..Made::done(counts) });
         }
         self.progress.set_message(printable(&String::from_utf8_lossy(name)));
-        let sum = match self.kept_file(place, name, node, metadata)? {
-            Some(sum) => {
-                self.counts.kept += 1;
-                self.progress.inc(metadata.stored_bytes.min(metadata.size_bytes));
-                sum
+        let parts = || self.way.iter().cloned().chain([name.to_vec()]).collect();
+        let named: Option<Vec<Vec<u8>>> = (metadata.links > 1).then(parts);
+        let counts =
+            |kept| ExtractCounts { bytes: metadata.size_bytes, ..ExtractCounts::one(FileKind::File, kept) };
+        if let Some(sum) = self.kept_file(place, name, node, metadata)? {
+            self.dress_kept(place, name, metadata)?;
+            self.progress.inc(metadata.stored_bytes.min(metadata.size_bytes));
+            if let Some(parts) = named {
+                self.named.insert(node, (parts, sum.clone()));
             }
-            None => self.new_file(place, name, node, metadata)?,
-        };
-        self.counts.files += 1;
-        self.counts.bytes += metadata.size_bytes;
-        self.note_sum(name, sum.as_deref())?;
-        if metadata.links > 1 {
-            let parts = self.way.iter().cloned().chain([name.to_vec()]).collect();
-            self.named.insert(node, (parts, sum));
+            return Ok(Made { sum, ..Made::done(counts(true)) });
         }
-        Ok(())
+        let (draft, sum) = self.new_file(place, name, node, metadata)?;
+        Ok(Made { counts: counts(false), sum, rest: Rest::File(Draft { named, ..draft }) })
+    }
+
+    /// Gives a file one more name; whether it has it already.
+    fn link(&self, place: &OutputDirectory, name: &[u8], first: &[Vec<u8>]) -> Result<bool, Stop> {
+        let Some((from_name, parts)) = first.split_last() else { return Ok(false) };
+        let mut from = self.root.enter(b".")?;
+        for part in parts {
+            from = from.enter(part)?;
+        }
+        let first = from.look(from_name)?;
+        let is_same = |found: &Stat| {
+            Ok(first.is_some_and(|first| (first.st_dev, first.st_ino) == (found.st_dev, found.st_ino)))
+        };
+        let kept = self.is_kept(place, name, FileType::RegularFile, is_same)?;
+        if !kept {
+            self.draft(place, name, |draft| place.make_link(draft, &from, from_name), |_| Ok(()))?;
+        }
+        Ok(kept)
     }
 
     /// The file that is there under this name, if it is the same: by its size and time, or by its
@@ -415,7 +428,7 @@ impl<'a> Extraction<'a> {
                 return Ok(false);
             }
             if self.checksums.is_none() {
-                return Ok((found.st_mtime, found.st_mtime_nsec) == time);
+                return Ok(is_time((found.st_mtime, found.st_mtime_nsec), time));
             }
             let wanted = self.sum_of(node, metadata)?;
             let same = wanted == sum_of_file(&place.open_file(name)?, metadata.size_bytes)?;
@@ -424,6 +437,22 @@ impl<'a> Extraction<'a> {
         };
         let kept = self.is_kept(place, name, FileType::RegularFile, is_same)?;
         Ok(kept.then_some(sum))
+    }
+
+    /// Gives what is there already, and is the same, its owner, permissions and times, if it has
+    /// others: a former run was perhaps another user's.
+    fn dress_kept(&self, place: &OutputDirectory, name: &[u8], metadata: &FileMetadata) -> Result<(), Stop> {
+        const SPECIAL: u32 = 0o6000;
+        let Some(found) = place.look(name)? else { return Ok(()) };
+        let mode = if self.owner { metadata.mode } else { metadata.mode & !SPECIAL };
+        let time = (metadata.modified.seconds, u64::from(metadata.modified.nanoseconds));
+        let is_dressed = found.st_mode & 0o7777 == mode
+            && (!self.owner || (found.st_uid, found.st_gid) == (metadata.uid, metadata.gid))
+            && is_time((found.st_mtime, found.st_mtime_nsec), time);
+        match is_dressed {
+            true => Ok(()),
+            false => Ok(dress(place.open_file(name)?, metadata, self.owner)?),
+        }
     }
 
     /// The sum of a file as it is in the file system.
@@ -438,39 +467,34 @@ impl<'a> Extraction<'a> {
         Ok(sum.finish(metadata.size_bytes))
     }
 
-    /// Makes a file under a temporary name, and gives it its own once it is whole: half a file
-    /// under its name would pass for the whole, and what has the name is lost before that.
+    /// Makes a file under a temporary name, which gets its own once it is whole and durable: half a
+    /// file under its name would pass for the whole, and what has the name is lost before that.
     fn new_file(
         &self,
-        place: &OutputDirectory,
+        place: &Rc<OutputDirectory>,
         name: &[u8],
         node: FsNode,
         metadata: &FileMetadata,
-    ) -> Result<Option<String>, Stop> {
-        let draft = draft_name();
-        let mut file = place.make_file(&draft)?;
+    ) -> Result<(Draft, Option<String>), Stop> {
+        let (draft, mut file) = make_draft(|draft| place.make_file(draft))?;
         let filled = match self.fill(&mut file, node, metadata) {
-            Err(Stop::This(reason)) if self.partial => self.salvage(&file, name, node, metadata, &reason),
-            filled => filled.map(Ok),
+            Err(Stop::This(reason)) if self.partial => {
+                self.salvage(&file, name, node, metadata, &reason).map(|damage| (None, Some(damage)))
+            }
+            filled => filled.map(|sum| (sum, None)),
         };
         let dressed = filled.and_then(|filled| {
             dress(&file, metadata, self.owner)?;
-            // Another file is given up for it.
-            if self.there.overwrite {
-                file.sync_all()?;
-            }
-            Ok(filled)
+            let again = |damage: &Damage| self.is_replaced(place, &damage.name, metadata);
+            Ok((filled.1.as_ref().map_or(Ok(self.there.overwrite), again)?, filled))
         });
         match dressed {
-            Ok(Ok(sum)) => {
-                self.publish(place, &draft, name, self.there.overwrite)?;
-                Ok(sum)
-            }
-            // What came out in part before is of the same file.
-            Ok(Err(damage)) => {
-                let again = self.there.overwrite || self.there.resume;
-                self.publish(place, &draft, &damage.name, again)?;
-                Err(Stop::InPart(damage))
+            Ok((replace, (sum, damage))) => {
+                let name = damage.as_ref().map_or(name, |damage| &damage.name).to_vec();
+                let size_bytes = metadata.stored_bytes.min(metadata.size_bytes);
+                let place = place.clone();
+                let named = None;
+                Ok((Draft { place, file, draft, name, replace, size_bytes, named, damage }, sum))
             }
             Err(stop) => {
                 drop(file);
@@ -478,56 +502,6 @@ impl<'a> Extraction<'a> {
                 Err(stop)
             }
         }
-    }
-
-    /// Writes a part of a file's data; `false` if it cannot be read, or not all of it.
-    fn copy_part(&self, file: &File, node: FsNode, part: Range<u64>) -> Result<bool, Stop> {
-        let mut failed = None;
-        let read = self.opened.fs.read(node, part, &mut |offset, bytes| {
-            file.write_all_at(bytes, offset).map_err(|error| {
-                failed = Some(error);
-                Error::Stopped
-            })
-        });
-        match failed {
-            Some(error) => Err(error.into()),
-            None => Ok(read.is_ok()),
-        }
-    }
-
-    /// Writes what can be read of a file that cannot be read as a whole; the rest stays a hole.
-    fn salvage<T>(
-        &self,
-        file: &File,
-        name: &[u8],
-        node: FsNode,
-        metadata: &FileMetadata,
-        reason: &str,
-    ) -> Result<Result<T, Damage>, Stop> {
-        let (mut at, size_bytes) = (0, metadata.size_bytes);
-        let mut unreadable: Vec<Range<u64>> = Vec::new();
-        while at < size_bytes {
-            if self.copy_part(file, node, at..size_bytes)? {
-                break;
-            }
-            // It cannot be read in one go, and each block can: nothing tells what is right.
-            let rest = at..size_bytes;
-            let mut part = self.opened.first_unreadable(node, at, size_bytes).unwrap_or(rest);
-            if at < part.start && !self.copy_part(file, node, at..part.start)? {
-                part.start = at;
-            }
-            at = part.end;
-            match unreadable.last_mut() {
-                Some(last) if last.end == part.start => last.end = part.end,
-                _ => unreadable.push(part),
-            }
-        }
-        let missing: u64 = unreadable.iter().map(|part| part.end - part.start).sum();
-        let name = [name, PARTIAL].concat();
-        let (shown, places) = (String::from_utf8_lossy(&name), unreadable.len());
-        let reason =
-            format!("{missing} of its {size_bytes} bytes are zeros in {shown} (places: {places}); {reason}");
-        Ok(Err(Damage { name, unreadable, reason }))
     }
 
     /// Writes a file's data where it is; what is not written is a hole.
@@ -554,14 +528,6 @@ impl<'a> Extraction<'a> {
         Ok(sum.map(|sum| sum.finish(metadata.size_bytes)))
     }
 
-    fn note_sum(&mut self, name: &[u8], sum: Option<&str>) -> Result<(), Stop> {
-        let path = join(&self.way.join(&b'/'), name);
-        if let (Some(checksums), Some(sum)) = (&mut self.checksums, sum) {
-            checksums.add(&path, sum)?;
-        }
-        Ok(())
-    }
-
     /// Whether what has the name stays as it is: it is of this kind, and the same. Something else
     /// that has the name is in the way, unless it is to be replaced.
     fn is_kept(
@@ -572,6 +538,7 @@ impl<'a> Extraction<'a> {
         is_same: impl FnOnce(&Stat) -> Result<bool, Stop>,
     ) -> Result<bool, Stop> {
         let Some(found) = place.look(name)? else { return Ok(false) };
+        self.refuse_own(&found)?;
         if !self.there.resume {
             return if self.there.overwrite { Ok(false) } else { Err(in_the_way()) };
         }
@@ -582,24 +549,29 @@ impl<'a> Extraction<'a> {
         }
     }
 
-    /// Makes something under a temporary name, and gives it its own.
+    /// Refuses to replace what this run reads, or writes beside the files.
+    fn refuse_own(&self, found: &Stat) -> Result<(), Stop> {
+        let why = "what has its name is read by this command, or written otherwise: it is not replaced";
+        match self.own.contains(&(found.st_dev, found.st_ino)) {
+            true => Err(Stop::This(why.to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes something under a temporary name, dresses it, and gives it its own.
     fn draft(
         &self,
         place: &OutputDirectory,
         name: &[u8],
-        make: impl FnOnce(&OutputDirectory, &[u8]) -> io::Result<()>,
+        make: impl Fn(&[u8]) -> io::Result<()>,
+        dress: impl FnOnce(&[u8]) -> io::Result<()>,
     ) -> Result<(), Stop> {
-        let draft = draft_name();
-        if let Err(error) = make(place, &draft) {
-            // It was perhaps not made at all.
+        let (draft, ()) = make_draft(make)?;
+        if let Err(error) = dress(&draft) {
             let _ = place.remove(&draft);
             return Err(error.into());
         }
-        self.publish(place, &draft, name, self.there.overwrite)
-    }
-
-    fn publish(&self, place: &OutputDirectory, draft: &[u8], name: &[u8], replace: bool) -> Result<(), Stop> {
-        match place.publish(draft, name, replace) {
+        match place.publish(&draft, name, self.there.overwrite) {
             Err(error) if is_there(&error) => Err(in_the_way()),
             published => Ok(published?),
         }
@@ -608,8 +580,15 @@ impl<'a> Extraction<'a> {
     /// Makes a directory, unless it is there; what else has the name is replaced only if that was
     /// asked for.
     fn make_directory(&self, place: &OutputDirectory, name: &[u8]) -> Result<OutputDirectory, Stop> {
+        if self.there.resume && !self.owner {
+            // One that a former run made may be locked: it gets its permissions again.
+            place.unlock(name)?;
+        }
         match place.make_directory(name) {
             Err(error) if is_there(&error) && self.there.overwrite => {
+                if let Some(found) = place.look(name)? {
+                    self.refuse_own(&found)?;
+                }
                 place.remove(name).map_err(|_| in_the_way())?;
                 Ok(place.make_directory(name)?)
             }
@@ -623,7 +602,30 @@ fn in_the_way() -> Stop {
     Stop::This("something of that name is there already".to_owned())
 }
 
-/// A name that nothing has: of this process, and used once.
+/// Whether a time is the wanted one, as far as the file system there keeps times: to a nanosecond,
+/// 100 of them (NTFS), a microsecond, 10 ms (exFAT), a second (ext3) or two (FAT).
+fn is_time(found: (i64, u64), wanted: (i64, u64)) -> bool {
+    const STEPS: [i128; 6] = [1, 100, 1_000, 10_000_000, 1_000_000_000, 2_000_000_000];
+    let nanoseconds = |(seconds, below): (i64, u64)| i128::from(seconds) * 1_000_000_000 + i128::from(below);
+    let (found, wanted) = (nanoseconds(found), nanoseconds(wanted));
+    STEPS.iter().any(|step| wanted.div_euclid(*step) * step == found)
+}
+
+/// Makes something under a name that nothing has. Numbers of processes come again, in containers
+/// at once: what another run left, or works at, is passed over and stays.
+fn make_draft<T>(make: impl Fn(&[u8]) -> io::Result<T>) -> io::Result<(Vec<u8>, T)> {
+    const TRIES: usize = 1 << 16;
+    for _ in 0..TRIES {
+        let draft = draft_name();
+        match make(&draft) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return Ok((draft, made?)),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// A name of this process, used once.
 fn draft_name() -> Vec<u8> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -635,4 +637,41 @@ fn is_there(error: &io::Error) -> bool {
     use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory};
     matches!(error.kind(), AlreadyExists | NotADirectory | IsADirectory)
         || error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_compared_as_far_as_they_are_kept() {
+        let wanted = (1_700_000_001, 123_456_789);
+        let kept = [
+            wanted,
+            (1_700_000_001, 123_456_700),
+            (1_700_000_001, 123_456_000),
+            (1_700_000_001, 120_000_000),
+        ];
+        for found in kept.into_iter().chain([(1_700_000_001, 0), (1_700_000_000, 0)]) {
+            assert!(is_time(found, wanted), "{found:?}");
+        }
+        for found in
+            [(1_700_000_001, 123_456_788), (1_700_000_002, 0), (1_699_999_999, 0), (1_700_000_001, 1)]
+        {
+            assert!(!is_time(found, wanted), "{found:?}");
+        }
+        // Before 1970 seconds are rounded down, too.
+        assert!(is_time((-2, 0), (-2, 5)) && is_time((-2, 0), (-1, 0)));
+    }
+
+    #[test]
+    fn what_has_the_name_of_a_draft_is_passed_over() {
+        let there = std::cell::Cell::new(3);
+        let (_, made) = make_draft(|_| match there.replace(there.get() - 1) {
+            0 => Ok(7),
+            _ => Err(io::ErrorKind::AlreadyExists.into()),
+        })
+        .unwrap();
+        assert_eq!(made, 7);
+    }
 }

@@ -235,7 +235,8 @@ fn sectors(btrfs: &Btrfs, verified: bool, logical: u64, into: &mut [u8]) -> Resu
     }
     let sums = if verified { Sums::read(btrfs, logical, len)? } else { Sums::default() };
     // Data of a file that has checksums, and has none of its own, is damaged: Linux gives EIO.
-    let is_right = |number: usize, bytes: &[u8]| sums.is_right(btrfs, number, bytes).or(verified.then_some(false));
+    let is_right =
+        |number: usize, bytes: &[u8]| sums.is_right(btrfs, number, bytes).or(verified.then_some(false));
     logical::sectors(btrfs, logical, into, &is_right)
 }
 

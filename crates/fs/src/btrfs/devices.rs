@@ -74,7 +74,10 @@ pub fn gather(sources: &[Rc<ByteSource>], uuid: [u8; 16]) -> Result<Gathered, Er
 
     let what = "none of it has a superblock with the number of a device";
     let none = Error::Damaged { structure: "btrfs superblock", at: 0, what };
-    let newest = own.iter().map(|(_, superblock)| superblock).max_by_key(|found| (found.generation, found.copied.is_none()));
+    let newest = own
+        .iter()
+        .map(|(_, superblock)| superblock)
+        .max_by_key(|found| (found.generation, found.copied.is_none()));
     let newest = newest.ok_or(none)?.clone();
     for (_, superblock) in &own {
         if superblock.generation == newest.generation && !superblock.agrees_with(&newest) {

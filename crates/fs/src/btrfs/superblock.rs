@@ -3,7 +3,7 @@
 use crate::btrfs::checksum::{BYTES_MAX, Checksum};
 use crate::btrfs::tree::TreeRoot;
 use crate::bytes::{label, le16, le32, le64, u8_at, uuid_at};
-use crate::error::{Error, Note};
+use crate::error::Error;
 use crate::source::ByteSource;
 use crate::usage::FileSystemUsage;
 

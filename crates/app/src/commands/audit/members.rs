@@ -96,6 +96,10 @@ fn device(stack: &Stack, seen: &MemberScan) -> DeviceFacts {
             let start = bytes(partition.map_or(0, |partition| partition.start_sectors));
             DeviceOrigin::Partition { of: place(stack, of), start }
         }
+        // What a container gives a volume of a drive is a window like a partition.
+        Found::Container { of, start_sector } => {
+            DeviceOrigin::Partition { of: place(stack, of), start: bytes(start_sector) }
+        }
         // Bytes lie as they do on what is encrypted, from some place on.
         Found::Decrypted { of } => {
             DeviceOrigin::Partition { of: place(stack, of), start: encrypted_from(stack, of) }
@@ -252,7 +256,9 @@ fn file_system(stack: &Stack, ix: MemberId, layout: &FileSystemLayout) -> FileSy
 fn array_below(stack: &Stack, ix: MemberId) -> Option<&ArrayScan> {
     match stack.scan.members[ix].origin {
         Found::Given => None,
-        Found::Partition { of, .. } | Found::Decrypted { of } => array_below(stack, of),
+        Found::Partition { of, .. } | Found::Container { of, .. } | Found::Decrypted { of } => {
+            array_below(stack, of)
+        }
         Found::Array(array) => Some(&stack.scan.arrays[array]),
         Found::Logical { group, volume: number } => {
             let group = &stack.groups[group];
@@ -291,6 +297,7 @@ fn slot(stack: &Stack, ix: MemberId, at: u64) -> Option<u16> {
             let partition = table.partitions.iter().find(|partition| partition.number == number)?;
             slot(stack, of, bytes(partition.start_sectors).checked_add(at)?)
         }
+        Found::Container { of, start_sector } => slot(stack, of, bytes(start_sector).checked_add(at)?),
         Found::Decrypted { of } => slot(stack, of, encrypted_from(stack, of).checked_add(at)?),
         Found::Array(array) => {
             let geometry = stack.scan.arrays[array].assembly.geometry.as_ref()?;

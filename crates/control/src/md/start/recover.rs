@@ -60,10 +60,10 @@ impl Claimed {
             };
             Some(LogMember {
                 device: claimed.device.clone(),
-                data_offset: Sector(claimed.superblock.data_offset_sectors()),
+                data_offset: claimed.data_offset(),
                 valid_below,
                 bad: claimed.bad.clone(),
-                log: ppl::area(&claimed.superblock, claimed.device.size_bytes()),
+                log: claimed.log_area(),
             })
         };
         self.assembly.slots.iter().zip(&self.seats).map(member).collect()
@@ -91,14 +91,14 @@ impl Claimed {
             let member = seat.as_ref()?;
             Some(DataArea {
                 device: member.device.clone(),
-                data_offset_sectors: member.superblock.data_offset_sectors(),
+                data_offset_sectors: member.data_offset().0,
                 valid_below_sectors: u64::MAX,
             })
         };
         let areas: Vec<_> = self.seats.iter().take(geometry.raid_disks()).map(area).collect();
         let mut members = self.specs();
         members.truncate(geometry.raid_disks());
-        let source = (&journal.device, &journal.superblock);
+        let source = (&journal.device, journal.written_superblock()?);
         let replayed = journal::replay(core, source, &geometry, &areas, members).await;
         let name = self.assembly.name();
         match replayed {

@@ -52,8 +52,11 @@ fn write_files(at: &Path) {
     fs::write(at.join("packed/text"), text).unwrap();
 }
 
+/// Files by their names, each with its content or why it cannot be read.
+type Contents = Vec<(String, Result<Vec<u8>, String>)>;
+
 /// A pool with these files, and what Linux shows of it.
-fn pool(kind: Made) -> Option<(Pool, Vec<(String, Result<Vec<u8>, String>)>)> {
+fn pool(kind: Made) -> Option<(Pool, Contents)> {
     let pool = Pool::make(kind.0, kind.1)?;
     pool.filled("", write_files)?;
     let mut expected = Vec::new();

@@ -64,7 +64,8 @@ fn the_files_come_out_with_any_device_missing() {
             .as_array()
             .unwrap()
             .iter()
-            .map(|device| (device["id"].as_u64().unwrap(), device["state"].as_str().unwrap().to_owned()));
+            .map(|device| (device["id"].as_u64().unwrap(), device["state"].as_str().unwrap().to_owned()))
+            .collect();
         let state = |ix: usize| if ix == missing { "missing" } else { "in use" };
         assert_eq!(states, (0..3).map(|ix| (ix as u64 + 1, state(ix).to_owned())).collect::<Vec<_>>());
     }

@@ -121,7 +121,7 @@ fn word(seed: u64, sector: u64) -> u64 {
 }
 
 fn cat(volume: &str, args: &[&str], drives: &[String]) -> Said {
-    let args = ["cat", "-V", volume].iter().chain(args).map(|arg| (*arg).to_owned());
+    let args = ["cat", "-V", volume].into_iter().chain(args.iter().copied()).map(str::to_owned);
     run(args.chain(drives.iter().cloned()))
 }
 

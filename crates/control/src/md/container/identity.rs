@@ -19,10 +19,8 @@ const SERIAL_BYTES: usize = 16;
 /// is not known.
 pub(super) fn identify(drives: &[(&ContainerDrive<'_>, &Imsm)]) -> Vec<Option<String>> {
     let mut found: Vec<_> = drives.iter().map(|(drive, imsm)| by_number(drive, imsm)).collect();
-    for ix in 0..drives.len() {
-        if found[ix].is_none() {
-            found[ix] = by_exclusion(drives, ix).or_else(|| by_size(drives, ix));
-        }
+    for (ix, found) in found.iter_mut().enumerate().filter(|(_, found)| found.is_none()) {
+        *found = by_exclusion(drives, ix).or_else(|| by_size(drives, ix));
     }
     found
 }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use wattle_format::imsm::{Imsm, ImsmLevel, ImsmMapState, ImsmMigration, ImsmVolume};
+use wattle_format::imsm::{Imsm, ImsmDisk, ImsmLevel, ImsmMapState, ImsmMigration, ImsmVolume};
 
 use super::identity::identify;
 use super::{
@@ -155,7 +155,7 @@ fn place_volume(
     let mut roles = vec![DeviceRole::Spare; fresh.disks.len().max(slots).max(number as usize + 1)];
     let mut filled = None;
     for (slot, place) in volume.map.slots.iter().enumerate() {
-        let has_failed = index(place.disk).is_none_or(|disk| disk.has_failed()) || place.is_stale;
+        let has_failed = index(place.disk).is_none_or(ImsmDisk::has_failed) || place.is_stale;
         let being_filled = volume.migration == Some(ImsmMigration::Rebuild)
             && volume.old_map.as_ref().and_then(|map| map.slots.get(slot)).is_some_and(|old| old.is_stale);
         let role = if has_failed { DeviceRole::Faulty } else { DeviceRole::Active(slot as u16) };

@@ -57,8 +57,8 @@ impl Log {
         settled.chain(&self.newer).map(|(&place, &position)| (place, position))
     }
 
-    fn take(&mut self, step: Step) {
-        match step {
+    fn take(&mut self, step: &Step) {
+        match *step {
             Step::Data(place, position) => {
                 self.newer.insert(place, position);
             }
@@ -136,7 +136,7 @@ impl<'a> Ring<'a> {
                 return None;
             }
             match self.steps(&block, geometry) {
-                Ok(steps) => steps.into_iter().for_each(|step| log.take(step)),
+                Ok(steps) => steps.iter().for_each(|step| log.take(step)),
                 Err(Unsound::Unknown) => return None,
                 Err(Unsound::Torn) => {
                     let goes_on = self.goes_on(block.position_sectors, block.seq)?;

@@ -2,8 +2,9 @@
 //! volume of its own, and tags, a bitmap or a journal on another one.
 //!
 //! In the mode *bitmap* data is written to its place, and what the bitmap names has its tags made
-//! again: all data is there whatever happened. In the mode *journal*, LVM2's default, data waits in the journal
-//! until it is brought to its place; its entries are not read here. Tags are not compared.
+//! again: all data is there whatever happened. In the mode *journal*, LVM2's default, data waits in
+//! the journal until it is brought to its place; its entries are not read here. Tags are not
+//! compared.
 
 use wattle_engine::volume::{MapSegment, SegmentTarget};
 

@@ -2,10 +2,10 @@
 //!
 //! [`raid`] is the superblock in an rmeta LV, [`snapshot`] the exceptions of an old snapshot,
 //! [`thin`] a thin pool's mappings, [`cache`] what a cache holds and what of it is dirty,
-//! [`mirror`] where an old mirror's legs are alike,
-//! [`writecache`] what is newer in the cache of that kind. The larger ones are trees of blocks. Nothing
-//! here does I/O: a walk says with `wants` which block it needs next, and `give` takes it and
-//! returns what was in it. However hostile the blocks, a walk ends.
+//! [`mirror`] where an old mirror's legs are alike, [`writecache`] what is newer in the cache of
+//! that kind. The larger ones are trees of blocks. Nothing here does I/O: a walk says with `wants`
+//! which block it needs next, and `give` takes it and returns what was in it. However hostile the
+//! blocks, a walk ends.
 
 mod array;
 mod btree;

@@ -156,7 +156,7 @@ fn a_file_in_part_takes_no_name_that_another_has() {
         assert!(fs::read(out.join("f.partial")).unwrap() == whole, "{more:?}");
         assert_eq!(names(&out), ["f.partial", "f.partial.partial", "lost+found"], "{more:?}");
     }
-    // What somebody has there is in the way, unless all is to be replaced.
+    // What else has that name is in the way, unless all is to be replaced.
     fs::write(out.join("f.partial.partial"), "another's").unwrap();
     let said = run(["get", "--to", &to, "--partial", "--resume", disk]);
     said.failed(1, "WTL-0143", &["f: something of that name is there already"]);

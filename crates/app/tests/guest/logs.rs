@@ -63,13 +63,15 @@ pub fn judge(guest: &Guest, rows: usize, cuts: usize) {
                 let facts = &shown[&name];
                 let left = given.iter().enumerate();
                 let left = left.filter(|(ix, _)| !without.split(',').any(|skip| skip == ix.to_string()));
-                let before: Vec<_> = given.iter().map(|path| sum(&std::fs::read(path).unwrap())).collect();
+                let before: Vec<_> =
+                    given.iter().map(|path| sum(&std::fs::read(path).expect("scratch space"))).collect();
                 let output = Command::new(env!("CARGO_BIN_EXE_wattle"))
                     .arg("cat")
                     .args(left.map(|(_, path)| path))
                     .output()
                     .expect("wattle runs");
-                let after: Vec<_> = given.iter().map(|path| sum(&std::fs::read(path).unwrap())).collect();
+                let after: Vec<_> =
+                    given.iter().map(|path| sum(&std::fs::read(path).expect("scratch space"))).collect();
                 assert!(before == after, "{name}: a member was written");
                 let errors = String::from_utf8_lossy(&output.stderr);
                 for word in ["pages of 4 KiB that its journal has", "cut short", "partial parity logs"] {

@@ -55,11 +55,11 @@ pub fn look(members: Vec<Member>) -> Vec<ScannedFsReport> {
     let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
     let readers = members.into_iter().map(|member| Box::new(MemberReader(member)) as Box<dyn ReadAt>);
     let found = wattle_fs::on_several_devices(readers.collect());
-    found.into_iter().map(|found| ScannedFsReport::of(found, &names)).collect()
+    found.iter().map(|found| ScannedFsReport::of(found, &names)).collect()
 }
 
 impl ScannedFsReport {
-    fn of(found: FsDevices, names: &[String]) -> Self {
+    fn of(found: &FsDevices, names: &[String]) -> Self {
         let uuid = wattle_fs::uuid_text(found.uuid);
         let devices: Vec<_> = found.devices.iter().map(|device| FsDeviceReport::of(device, names)).collect();
         let stop = match &found.problem {

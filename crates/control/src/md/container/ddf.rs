@@ -197,7 +197,7 @@ fn level(config: &DdfConfig) -> Option<(i32, u32)> {
     }
     Some(match (config.level, config.qualifier) {
         (0, 0) => (0, 0),
-        (1, 0) if members >= 2 => (1, 0),
+        (1, 0 | 1) if members >= 2 => (1, 0),
         (4, 1) if members >= 3 => (4, 0),
         (5, 0) if members >= 3 => (5, 1),
         (5, 2) if members >= 3 => (5, 0),

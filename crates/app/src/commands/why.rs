@@ -85,7 +85,8 @@ pub fn document(dir: &RuntimeDir, array: Option<&str>) -> Result<serde_json::Val
         }
         None => servers.arrays().map(of).collect::<Result<_, _>>()?,
     };
-    Ok(serde_json::to_value(Report { schema_version: SCHEMA_VERSION, arrays, file_systems: Vec::new() }).unwrap_or_default())
+    Ok(serde_json::to_value(Report { schema_version: SCHEMA_VERSION, arrays, file_systems: Vec::new() })
+        .unwrap_or_default())
 }
 
 #[derive(Serialize)]
@@ -144,7 +145,11 @@ fn tuning(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
         });
     }
     if args.json.json {
-        return output::print_json(&Report { schema_version: SCHEMA_VERSION, arrays, file_systems: Vec::new() });
+        return output::print_json(&Report {
+            schema_version: SCHEMA_VERSION,
+            arrays,
+            file_systems: Vec::new(),
+        });
     }
     let nothing = "  nothing was decided yet: no background work has run, and the cache was large enough\n";
     let report = |array: &WhyReport| {

@@ -248,7 +248,7 @@ fn damaged_devices_of_btrfs_are_no_panic() {
         for missing in [0, 1] {
             let mut all = vec![count as u8 - 1, missing, count as u8 - 1];
             pool.devices.iter().for_each(|device| all.extend(&fs::read(device).unwrap()[..KEPT_BYTES]));
-            damage_of("btrfs_devices", &all, 15);
+            damage_of("btrfs_devices", &all, 6);
         }
     }
 }

@@ -26,6 +26,7 @@ pub mod lvm;
 pub mod md;
 pub mod members;
 mod nodes;
+pub mod older_linux;
 pub mod overlay;
 pub mod partition;
 pub mod problem;

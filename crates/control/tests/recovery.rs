@@ -287,7 +287,7 @@ fn partial_parity_logs_are_replayed_and_stand_in_for_a_resync() {
             let members = logged(features, newest);
             let whole = decide(&members);
             assert_eq!((&whole.access, &whole.needs), (&Access::ReadWrite, &Needs::Everything));
-            assert!(whole.replay_log && whole.unsynced_note().unwrap().contains("replays"));
+            assert!(whole.replay_log && whole.unsynced_note().unwrap().contains("logs, in memory"));
             let members = without(members, &[0]);
             let degraded = decide(&members);
             assert!(degraded.replay_log);

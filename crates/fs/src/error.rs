@@ -166,8 +166,8 @@ pub enum Note {
     },
     /// The log of XFS is on another device, which is not read.
     LogElsewhere,
-    /// Of btrfs, the first superblock is not right, or older: a copy is used, and only the first one
-    /// knows of what was flushed since the last transaction.
+    /// Of btrfs, the first superblock is not right, or older: a copy is used, and only the first
+    /// one knows of what was flushed since the last transaction.
     SuperblockCopy {
         /// What is wrong with the first.
         why: &'static str,

@@ -4,10 +4,11 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use wattle_control::compat::{
-    BlockStatement, Obstacle, Release, block_statements, check_block_statements, compatibility_of, obstacles,
-};
+use wattle_control::compat::{Obstacle, Release};
 use wattle_control::members::MemberAccess;
+use wattle_control::older_linux::{
+    BlockStatement, block_statements, check_block_statements, compatibility_of, obstacles,
+};
 use wattle_control::scan::{ArrayScan, scan_each};
 use wattle_control::stack::{Purpose, StackOptions};
 use wattle_control::undo::{self, UndoSite};

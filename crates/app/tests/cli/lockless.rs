@@ -1,5 +1,5 @@
-//! Arrays with a lockless bitmap (version 6, Linux 6.18): what it does not call clean is not trusted,
-//! whatever the superblocks say, and all else is read, degraded too.
+//! Arrays with a lockless bitmap (version 6, Linux 6.18): what it does not call clean is not
+//! trusted, whatever the superblocks say, and all else is read, degraded too.
 
 use std::fs;
 
@@ -20,7 +20,8 @@ fn superblock(member: &str) -> Superblock {
     found.ok().flatten().expect("a superblock of version 1.2")
 }
 
-/// Turns the bitmap of a member into a lockless one, a state for each stripe (docs/formats.md §10.2).
+/// Turns the bitmap of a member into a lockless one, a state for each stripe (docs/formats.md
+/// §10.2).
 fn lockless(member: &str, states: impl Fn(u64) -> u8) {
     let superblock = superblock(member);
     let offset = superblock.bitmap_offset_sectors().expect("a bitmap") as u64;
@@ -33,8 +34,8 @@ fn lockless(member: &str, states: impl Fn(u64) -> u8) {
     put(member, at + 1024, &(0..chunks).map(states).collect::<Vec<_>>());
 }
 
-/// Fills a chunk of a member with what is none of the array's, the parity of a stripe that was never
-/// synced.
+/// Fills a chunk of a member with what is none of the array's, the parity of a stripe that was
+/// never synced.
 fn spoil_parity(members: &[String], stripe: u64) {
     let member = &members[3 - stripe as usize % 4];
     let start = superblock(member).data_offset_sectors() * 512;

@@ -1,6 +1,6 @@
-//! Drives of appliances: whose they are is told, and the files come out in the two commands that are
-//! named. A Synology with three bands of drive sizes (SHR), and with the flags in its btrfs that
-//! Linux from 5.2 on refuses.
+//! Drives of appliances: whose they are is told, and the files come out in the two commands that
+//! are named. A Synology with three bands of drive sizes (SHR), and with the flags in its btrfs
+//! that Linux from 5.2 on refuses.
 
 use std::fs;
 

@@ -10,7 +10,8 @@ use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Reply, Serve, Un
 
 /// Sectors are numbered in units of this, bytes.
 const SECTOR_BYTES: u64 = 512;
-/// What goes through the cipher in one go, bytes, and all else on the core waits for: whole sectors.
+/// What goes through the cipher in one go, bytes, and all else on the core waits for: whole
+/// sectors.
 const PIECE_BYTES: usize = 64 << 10;
 /// Longest run of zeros that is encrypted at once, bytes.
 const ZEROS_BYTES: u64 = 1 << 20;

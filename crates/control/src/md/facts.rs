@@ -265,7 +265,8 @@ pub struct MemberFacts {
     pub superblock: SuperblockFacts,
     /// Its bitmap.
     pub bitmap: BitmapFacts,
-    /// What its bitmap says; `None` if it has none of version 3, 4 or 6, or its bits cannot be read.
+    /// What its bitmap says; `None` if it has none of version 3, 4 or 6, or its bits cannot be
+    /// read.
     pub bitmap_content: Option<BitmapContent>,
     /// Its partial parity log; `None` if its superblock names none.
     pub ppl: Option<PplFacts>,

@@ -57,8 +57,8 @@ pub(super) fn look_at(found: &mut MemberScan) {
 }
 
 /// Whether a drive was partitioned and used after its container was given up. A table of partitions
-/// with a size that no mirrored volume has is that of the drive, or of a volume that is striped; and
-/// what lies in the partitions of such a volume is not where the drive alone would have it.
+/// with a size that no mirrored volume has is that of the drive, or of a volume that is striped;
+/// and what lies in the partitions of such a volume is not where the drive alone would have it.
 fn is_left_over(member: &Member, metadata: &ContainerMetadata) -> bool {
     let Some(table) = partitions_of(member) else { return false };
     let usable: Vec<_> = table.partitions.iter().filter(|partition| partition.is_usable()).collect();

@@ -312,8 +312,8 @@ fn risk(used: &[&MemberFacts], old: &Geometry, new: &Geometry, reshape: &Reshape
 }
 
 /// On the way up, the array sector below which old places may be gone before anything is recorded:
-/// the run that began the reshape does not look at the offset, and first records a position one unit
-/// behind what would be the critical section without it.
+/// the run that began the reshape does not look at the offset, and first records a position one
+/// unit behind what would be the critical section without it.
 fn first_record(old: &Geometry, new: &Geometry, away: i64) -> u64 {
     let chunk = old.chunk().max(new.chunk()).0;
     let (before, after) = (old.data_disks() as u64, new.data_disks() as u64);

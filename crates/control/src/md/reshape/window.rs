@@ -328,8 +328,8 @@ impl Sides<'_> {
         if self.reshape.backwards { blocks.rev().collect() } else { blocks.collect() }
     }
 
-    /// What is known of steps whose old copies may be gone. Every part of a backup file was saved at
-    /// a time of its own, and proves only itself.
+    /// What is known of steps whose old copies may be gone. Every part of a backup file was saved
+    /// at a time of its own, and proves only itself.
     async fn doubtful(&self, steps: Range<u64>) -> Vec<(Range<u64>, Source)> {
         let mut rest = if self.reshape.forced { Source::Old } else { Source::Unknown };
         let mut pieces = Vec::new();

@@ -14,14 +14,15 @@ use crate::md::ppl::{self, LogMember};
 use crate::overlay::memory::{self, MemoryRoom};
 use crate::problem::{Check, Code, Problem};
 
-/// What the replay of a journal may keep in memory, in bytes: the largest stripe cache of the kernel
-/// holds 32768 pages of 4 KiB of every member (docs/formats.md §17.1), of which few are in flight.
+/// What the replay of a journal may keep in memory, in bytes: the largest stripe cache of the
+/// kernel holds 32768 pages of 4 KiB of every member (docs/formats.md §17.1), of which few are in
+/// flight.
 const IN_FLIGHT_BYTES_MAX: u64 = 256 << 20;
 
 impl Claimed {
-    /// Follows the partial parity logs, and makes parity right: on the members, or, where nothing may
-    /// be written, in memory over them. How many pieces that was on the members; `None` if parity is
-    /// not known to be right there all the same.
+    /// Follows the partial parity logs, and makes parity right: on the members, or, where nothing
+    /// may be written, in memory over them. How many pieces that was on the members; `None` if
+    /// parity is not known to be right there all the same.
     pub(super) async fn replay(&mut self, core: &Core, trust: &mut Trust) -> Result<Option<usize>, Problem> {
         let geometry = self.assembly.geometry.as_ref().expect("an array that is not refused has a geometry");
         let members = self.log_members();
@@ -77,7 +78,8 @@ impl Claimed {
     ) -> Result<(), Problem> {
         let geometry = self.assembly.geometry.clone().expect("an array that is not refused has a geometry");
         let room = MemoryRoom::new(IN_FLIGHT_BYTES_MAX);
-        // The log says nothing of members that are being filled; the others have all that they have.
+        // The log says nothing of members that are being filled; the others have all that they
+        // have.
         let slots = self.assembly.slots.iter_mut().zip(&mut self.seats);
         for (slot, seat) in slots.filter(|(slot, _)| matches!(slot, Slot::Rebuilding { .. })) {
             (*slot, *seat) = (Slot::Missing, None);

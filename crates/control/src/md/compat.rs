@@ -1,15 +1,10 @@
 //! What else opens an array: which kernels, which mdadm, and what wattle itself does with it. A
-//! table over its features. What of that can be taken back is in [`take_back`].
-
-mod take_back;
+//! table over its features.
 
 use std::fmt;
 
 use crate::md::facts::{BitmapFacts, Features, SuperblockFacts, Version};
 use crate::problem::{Code, Problem};
-use crate::scan::{ArrayScan, Scan};
-
-pub use take_back::{BlockStatement, block_statements, check_block_statements};
 
 /// A kernel or mdadm version: major, minor.
 pub type Release = (u16, u16);
@@ -45,7 +40,7 @@ pub struct Obstacle {
     pub what: &'static str,
     /// What to do.
     pub next: &'static str,
-    /// It is the logical block size, which [`BlockStatement`] takes back.
+    /// It is the logical block size, which is taken back ([`crate::older_linux`]).
     pub is_block_statement: bool,
 }
 
@@ -160,34 +155,22 @@ pub fn compatibility(
     }
 }
 
-/// What opens an array that was found.
-#[must_use]
-pub fn compatibility_of(scan: &Scan, array: &ArrayScan) -> Compatibility {
-    let (bitmap, block_bytes) = stated(scan, array);
-    compatibility(&array.assembly.array, bitmap, block_bytes)
-}
-
-/// What keeps a release of Linux from opening an array that was found.
-#[must_use]
-pub fn obstacles(scan: &Scan, array: &ArrayScan, linux: Release) -> Vec<Obstacle> {
-    let (bitmap, block_bytes) = stated(scan, array);
+/// What keeps a release of Linux from opening an array with this superblock and bitmap.
+pub fn obstacles(
+    array: &SuperblockFacts,
+    bitmap: BitmapFacts,
+    logical_block_bytes: u32,
+    linux: Release,
+) -> Vec<Obstacle> {
     let in_the_way = |row: &&Row| {
         row.kernel_from.is_some_and(|from| linux < from)
             || row.kernel_gap.is_some_and(|(from, to)| (from..to).contains(&linux))
     };
     ROWS.iter()
-        .filter(|row| (row.applies)(&array.assembly.array, bitmap, block_bytes))
+        .filter(|row| (row.applies)(array, bitmap, logical_block_bytes))
         .filter(in_the_way)
         .map(|row| Obstacle { what: row.note, next: row.next, is_block_statement: row.note == BLOCK_STATED })
         .collect()
-}
-
-/// The bitmap of an array, and the logical block size that some member states, 0 if none does.
-fn stated(scan: &Scan, array: &ArrayScan) -> (BitmapFacts, u32) {
-    let freshest = &scan.members[array.members[array.assembly.freshest]];
-    let bitmap = freshest.facts.as_ref().map_or(BitmapFacts::None, |facts| facts.bitmap);
-    let stated = block_statements(scan, array).iter().map(|statement| statement.block_bytes).max();
-    (bitmap, stated.unwrap_or(0))
 }
 
 /// A release of Linux from what a user types or `uname -r` says: `6.12`, `v6.1`,

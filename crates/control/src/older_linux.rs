@@ -1,5 +1,5 @@
-//! Takes back what newer kernels write into superblocks and older ones refuse, where that loses
-//! nothing: the logical block size.
+//! Arrays for an older Linux: what keeps it from them, and takes back what newer kernels write into
+//! superblocks and older ones refuse, where that loses nothing: the logical block size.
 //!
 //! Linux 6.19 and later state it in superblocks of metadata 1.x with the first change of the
 //! array's state, and kernels before it take a superblock that has it for no superblock
@@ -16,11 +16,35 @@ use wattle_format::md::{SUPERBLOCK_BYTES, Superblock};
 use wattle_rt::{Core, Device};
 
 use crate::byte_range::read;
+use crate::md::compat::{self, Compatibility, Obstacle, Release};
+use crate::md::facts::BitmapFacts;
 use crate::members::MemberError;
 use crate::nodes::MemberId;
 use crate::problem::{Check, Code, Forced, Problem};
 use crate::scan::{ArrayScan, Scan};
 use crate::undo::CoveredWrite;
+
+/// What opens an array that was found.
+#[must_use]
+pub fn compatibility_of(scan: &Scan, array: &ArrayScan) -> Compatibility {
+    let (bitmap, block_bytes) = stated(scan, array);
+    compat::compatibility(&array.assembly.array, bitmap, block_bytes)
+}
+
+/// What keeps a release of Linux from opening an array that was found.
+#[must_use]
+pub fn obstacles(scan: &Scan, array: &ArrayScan, linux: Release) -> Vec<Obstacle> {
+    let (bitmap, block_bytes) = stated(scan, array);
+    compat::obstacles(&array.assembly.array, bitmap, block_bytes, linux)
+}
+
+/// The bitmap of an array, and the logical block size that some member states, 0 if none does.
+fn stated(scan: &Scan, array: &ArrayScan) -> (BitmapFacts, u32) {
+    let freshest = &scan.members[array.members[array.assembly.freshest]];
+    let bitmap = freshest.facts.as_ref().map_or(BitmapFacts::None, |facts| facts.bitmap);
+    let stated = block_statements(scan, array).iter().map(|statement| statement.block_bytes).max();
+    (bitmap, stated.unwrap_or(0))
+}
 
 /// A member whose superblock states the logical block size of the array.
 #[derive(Debug, Clone, PartialEq, Eq)]

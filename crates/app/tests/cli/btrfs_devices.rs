@@ -135,7 +135,7 @@ fn beyond_redundancy_the_rest_is_named() {
             files(&["get", "--partial", "--to", &to, "--report", &report, "--json"], &all[here..=here]);
         let gone = format!("is on device {} of the file system, which is not here", 2 - here);
         let json = said.json();
-        said.failed(1, "WTL-0143", &["not extracted: large: ", &gone]);
+        said.failed(1, "WTL-0143", &["extracted in part: large: ", &gone]);
         let report: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
         let device = &report["file_systems"][0]["devices"][1 - here];
         assert_eq!((&device["state"], &device["member"]), (&"missing".into(), &serde_json::Value::Null));

@@ -76,6 +76,12 @@ impl Container {
 }
 
 impl Volume {
+    /// Whether a drive of it is there. One that failed or is being filled does not know it when it
+    /// is alone.
+    fn is_left(&self, left_out: &[usize]) -> bool {
+        self.slots.iter().flatten().any(|drive| !left_out.contains(drive))
+    }
+
     /// Whether it can be read without these drives.
     fn survives(&self, left_out: &[usize]) -> bool {
         let lost = |slot: &Option<usize>| slot.is_none_or(|drive| left_out.contains(&drive));
@@ -156,7 +162,7 @@ fn check_with(id: &str, filled: &[usize]) {
                 if volume.survives(&left_out) {
                     let said = said.ok();
                     assert!(said.stdout == volume.expected, "{id} {} without {left_out:?}", volume.name);
-                } else {
+                } else if volume.is_left(&left_out) {
                     assert_ne!(said.status, 0, "{id} {} without {left_out:?}", volume.name);
                     assert!(said.stdout.is_empty(), "{id} without {left_out:?}: no guess may be written");
                 }
@@ -409,9 +415,11 @@ fn damaged_metadata_is_never_read_as_something_else() {
 fn metadata_that_was_left_on_a_drive_hides_nothing() {
     let Some(case) = Container::unpack("imsm-r5-4d-16k") else { return };
     let mut bytes = fs::read(&case.drives[1]).unwrap();
+    bytes[446..510].fill(0);
     bytes[446 + 4] = 0x83;
     bytes[446 + 8..446 + 12].copy_from_slice(&2048_u32.to_le_bytes());
-    bytes[446 + 12..446 + 16].copy_from_slice(&4096_u32.to_le_bytes());
+    // It ends where no volume of the container does.
+    bytes[446 + 12..446 + 16].copy_from_slice(&8192_u32.to_le_bytes());
     bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
     let partition = 2048 * 512;
     bytes[partition + 1080..partition + 1082].copy_from_slice(&[0x53, 0xef]);

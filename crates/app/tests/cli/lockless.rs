@@ -99,5 +99,5 @@ fn what_a_lockless_bitmap_does_not_call_clean_is_not_computed_from_parity() {
     // One copy that calls a stripe clean does not make it so.
     lockless(&members[1], |_| CLEAN);
     let left = [&members[0], &members[1], &members[3]].map(Clone::clone);
-    assert_eq!(stripe_of(&left, 9).status, 1);
+    assert_eq!(stripe_of(&left, 14).status, 1);
 }

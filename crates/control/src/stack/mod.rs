@@ -252,8 +252,9 @@ impl Stack {
             }
             // What one of them lacks may lie on another, which is larger then.
             Completeness::Any => {
-                let size = |array: &ArrayScan| array.assembly.size_sectors();
-                waiting.rev().max_by_key(|(_, array)| size(array)).map(|(ix, _)| ix).into_iter().collect()
+                let mut by_size: Vec<_> = waiting.collect();
+                by_size.sort_by_key(|(_, array)| std::cmp::Reverse(array.assembly.size_sectors()));
+                by_size.into_iter().map(|(ix, _)| ix).collect()
             }
         };
         for ix in next {
@@ -266,6 +267,10 @@ impl Stack {
                 }
             }
             self.arrays.insert(ix, started);
+            // One that cannot be started keeps no other from it.
+            if which == Completeness::Any && !found.is_empty() {
+                break;
+            }
         }
         found
     }

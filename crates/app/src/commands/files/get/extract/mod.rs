@@ -296,7 +296,15 @@ impl<'a> Extraction<'a> {
         if self.full.is_some() {
             return self.missing(name, node);
         }
-        match self.extract(place, name, node) {
+        let mut made = self.extract(place, name, node);
+        if matches!(made, Err(Stop::All(_))) && self.drafts > 0 && !self.directories.contains(&node) {
+            // What waits takes the place of what it replaces, and that is room.
+            self.settle();
+            if self.full.is_none() {
+                made = self.extract(place, name, node);
+            }
+        }
+        match made {
             Err(Stop::All(problem)) => {
                 self.settle();
                 self.full.get_or_insert(problem);

@@ -5,9 +5,9 @@
 //! files 8 (ext4), 12 (XFS) and 20 times (btrfs) as long as not doing so, where waiting for each
 //! other takes 2 to 4 times. So everything on that file system is written back at once, and then
 //! each file is asked by itself, which is fast by then and the only way to hear that the data of
-//! this file could not be written. A file system
-//! that is asked as a whole does not say which file it was, before Linux 5.8 not even that there
-//! was one, and some only write back and do not make durable.
+//! this file could not be written. A file system that is asked as a whole does not say which file
+//! it was, before Linux 5.8 not even that there was one, and some only write back and do not make
+//! durable.
 //!
 //! What does not wait for a disk, such as links, takes its place in the order all the same: what is
 //! listed comes in the order of the walk, and a directory gets its times after everything in it.
@@ -238,6 +238,8 @@ impl Extraction<'_> {
         }
         self.sync_directories();
         if let Err(error) = self.root.sync() {
+            let reason = format!("names in it are perhaps not durable: {error}");
+            self.note_failure("perhaps not durable", Failure::new(b".", reason));
             self.full.get_or_insert(output::output_failed(&error));
         }
     }

@@ -37,7 +37,7 @@ use crate::members::Keyring;
 use crate::members::{Claim, Member};
 use crate::nodes::{ArrayId, GroupId, MemberId, Nodes};
 use crate::problem::{Code, Problem};
-use crate::scan::{ArrayScan, MemberOrigin, Scan, claim};
+use crate::scan::{MemberOrigin, Scan, claim};
 
 /// Rounds: no stack has more to open one after the other, and a loop must end.
 const ROUNDS_MAX: usize = 256;

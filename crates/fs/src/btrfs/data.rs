@@ -237,7 +237,14 @@ fn sectors(btrfs: &Btrfs, verified: bool, logical: u64, into: &mut [u8]) -> Resu
     // Data of a file that has checksums, and has none of its own, is damaged: Linux gives EIO.
     let is_right =
         |number: usize, bytes: &[u8]| sums.is_right(btrfs, number, bytes).or(verified.then_some(false));
-    logical::sectors(btrfs, logical, into, &is_right)
+    logical::sectors(btrfs, logical, into, &is_right).map_err(|error| match error {
+        Error::Damaged { structure, at, .. }
+            if verified && at.checked_sub(logical).is_some_and(|offset| sums.is_missing(btrfs, offset)) =>
+        {
+            Error::Damaged { structure, at, what: "the checksum of the data there is missing" }
+        }
+        error => error,
+    })
 }
 
 /// Checksums of a range, for each sector; none where none is stored.
@@ -272,6 +279,11 @@ impl Sums {
             }
         }
         Ok(Self { sums })
+    }
+
+    /// Whether there is none for the sector at this offset of the range.
+    fn is_missing(&self, btrfs: &Btrfs, offset: u64) -> bool {
+        self.sums.get((offset / btrfs.superblock.sector_bytes as u64) as usize).is_some_and(Option::is_none)
     }
 
     /// Whether a sector is what its checksum says; `None` if it has none.

@@ -158,6 +158,8 @@ pub struct Extraction<'a> {
     directories_to_sync: Vec<(Rc<OutputDirectory>, Vec<u8>)>,
     /// Directories that would keep out what is still to come, with what they are to have.
     locked: Vec<(Vec<u8>, FileMetadata)>,
+    /// Whether something could not be written back, which was said.
+    written_back_in_part: bool,
     /// Whether owners can be given.
     owner: bool,
     counts: ExtractCounts,
@@ -198,6 +200,7 @@ impl<'a> Extraction<'a> {
             draft_bytes: 0,
             directories_to_sync: Vec::new(),
             locked: Vec::new(),
+            written_back_in_part: false,
             owner: rustix::process::geteuid().is_root(),
             counts: ExtractCounts::default(),
             failures: Vec::new(),

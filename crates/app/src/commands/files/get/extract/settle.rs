@@ -123,8 +123,7 @@ impl Extraction<'_> {
     /// Makes durable what waits, and names what could not be.
     pub(super) fn settle(&mut self) {
         if self.drafts > 1 {
-            // What it says is not about these files alone.
-            let _ = self.root.sync_file_system();
+            self.write_back();
         }
         (self.drafts, self.draft_bytes) = (0, 0);
         for Waiting { path, node, made } in mem::take(&mut self.waiting) {
@@ -147,6 +146,19 @@ impl Extraction<'_> {
                     self.note_failure("not extracted", Failure::new(&path, reason));
                 }
             }
+        }
+    }
+
+    /// Has everything on that file system written back. An error is not about one file: it may be
+    /// the file system's own blocks, of which no file is told any more.
+    fn write_back(&mut self) {
+        match self.root.sync_file_system() {
+            Err(error) if error.kind() != io::ErrorKind::InvalidInput && !self.written_back_in_part => {
+                self.written_back_in_part = true;
+                let reason = format!("not everything could be written back where it goes: {error}");
+                self.note_failure("perhaps not durable", Failure::new(b".", reason));
+            }
+            _ => {}
         }
     }
 
@@ -208,7 +220,7 @@ impl Extraction<'_> {
 
     /// Makes names durable.
     fn sync_directories(&mut self) {
-        let _ = self.root.sync_file_system();
+        self.write_back();
         for (directory, path) in mem::take(&mut self.directories_to_sync) {
             if let Err(error) = directory.sync() {
                 self.note_failure(

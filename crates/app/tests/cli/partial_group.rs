@@ -25,8 +25,9 @@ fn files_that_do_not_need_a_missing_drive_come_out_and_the_others_are_named() {
     let second = room.device("b", START + (extents - cut + 8) * EXTENT);
     let both = [first.clone(), second.clone()];
     lvm(&room, "vg create vg -s 256K", &both).ok();
-    lvm(&room, &format!("lv create vg/photos -l {extents}"), &both).ok();
-    lvm(&room, "lv create vg/whole -l 4", &both).ok();
+    lvm(&room, &format!("lv create vg/photos -l {cut} --on {first}"), &both).ok();
+    lvm(&room, &format!("lv extend vg/photos -l {extents} --on {second}"), &both).ok();
+    lvm(&room, &format!("lv create vg/whole -l 4 --on {second}"), &both).ok();
     let (one, other) = content.split_at((cut * EXTENT) as usize);
     for (member, part) in [(&first, one), (&second, other)] {
         File::options().write(true).open(member).unwrap().write_all_at(part, START).unwrap();

@@ -66,7 +66,7 @@ pub fn judge(guest: &Guest) {
         for (suffix, opens) in [("stated", "no"), ("taken-back", "yes")] {
             let first = disks.len();
             for member in &members {
-                let copy = member.with_extension(suffix);
+                let copy = PathBuf::from(format!("{}.{suffix}", member.display()));
                 fs::copy(member, &copy).expect("scratch space");
                 disks.push(copy);
             }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use wattle_control::stack::Starter;
 use wattle_control::start::{Claimed, ClaimedMember};
-use wattle_control::undo::{Recorder, UndoSite};
+use wattle_control::undo::{self, CoveredWrite, Recorder, UndoSite};
 use wattle_control::{ArrayId, Code, Forced, Problem, Stack};
 use wattle_engine::ArrayHandle;
 use wattle_rt::Core;
@@ -88,6 +88,25 @@ impl Starter for Starts<'_> {
         self.logs.extend(log.map(|log| log.display().to_string()));
         Ok(claimed.launch(core).await?.handle)
     }
+}
+
+/// Saves what writes are about to go over, says how it comes back, and carries them out; the log.
+///
+/// # Errors
+/// It cannot be saved, and nothing was written; or the first write that failed.
+pub async fn carry_out(
+    core: &Core,
+    recorder: Option<&Recorder>,
+    sites: &[UndoSite],
+    writes: &[CoveredWrite],
+) -> Result<Option<String>, Problem> {
+    let log = match recorder {
+        Some(recorder) => Some(recorder.record(core, sites, writes, &[]).await?),
+        None => None,
+    };
+    log.iter().for_each(|log| tell(log));
+    undo::carry_out(core, sites, writes).await?;
+    Ok(log.map(|log| log.display().to_string()))
 }
 
 /// Says how to take back what is about to be done.

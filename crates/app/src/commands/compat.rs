@@ -11,7 +11,7 @@ use wattle_control::older_linux::{
 };
 use wattle_control::scan::{ArrayScan, scan_each};
 use wattle_control::stack::{Purpose, StackOptions};
-use wattle_control::undo::{self, UndoSite};
+use wattle_control::undo::UndoSite;
 use wattle_control::{Code, MemberError, MemberId, Policy, Problem, Stack};
 use wattle_rt::Core;
 use wattle_server::protocol::{ErrorReport, SCHEMA_VERSION};
@@ -235,23 +235,14 @@ async fn write_on(
         writes.push(change.take_back(core, (&name, &device), sites.len()).await?);
         sites.push(UndoSite::of(stack, member, device));
     }
-    let log = match saving::recorder(&args.saving, what, &args.members)? {
-        Some(recorder) => Some(recorder.record(core, &sites, &writes, &[]).await?),
-        None => None,
-    };
-    log.iter().for_each(|log| saving::tell(log));
-    undo::carry_out(core, &sites, &writes).await?;
-    Ok(log.map(|log| log.display().to_string()))
+    let recorder = saving::recorder(&args.saving, what, &args.members)?;
+    saving::carry_out(core, recorder.as_ref(), &sites, &writes).await
 }
 
 fn render(report: &Report, screen: Screen) -> String {
     let mut text = String::new();
     for array in &report.arrays {
-        text.push_str(&format!(
-            "{}
-",
-            screen.style.bold(&printable(&array.name))
-        ));
+        text.push_str(&format!("{}\n", screen.style.bold(&printable(&array.name))));
         let mut facts = vec![("opens in", format!("{}; {}", array.linux, array.mdadm))];
         facts.extend(array.notes.iter().map(|note| ("", (*note).to_owned())));
         if let (Some(linux), Some(opens)) = (&report.linux, array.opens) {

@@ -5,7 +5,7 @@ use wattle_control::erase::{self, Trace};
 use wattle_control::members::{Claim, Member, MemberAccess};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::Purpose;
-use wattle_control::undo::{self, CoveredWrite, Recorder, UndoSite};
+use wattle_control::undo::{CoveredWrite, Recorder, UndoSite};
 use wattle_control::{Check, Code, MemberError, Problem, Stack};
 use wattle_rt::Core;
 use wattle_server::protocol::SCHEMA_VERSION;
@@ -121,13 +121,7 @@ async fn erase(
     }
     let writes: Vec<CoveredWrite> =
         traces.iter().enumerate().flat_map(|(site, traces)| erase::writes(site, traces)).collect();
-    let log = match recorder {
-        Some(recorder) => Some(recorder.record(core, &sites, &writes, &[]).await?),
-        None => None,
-    };
-    log.iter().for_each(|log| saving::tell(log));
-    undo::carry_out(core, &sites, &writes).await?;
-    Ok(log.map(|log| log.display().to_string()))
+    saving::carry_out(core, recorder, &sites, &writes).await
 }
 
 fn render(report: &Report, screen: Screen) -> String {

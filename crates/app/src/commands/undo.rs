@@ -241,13 +241,7 @@ async fn write_on(
         writes.extend(restoring.into_iter().map(|write| undo::CoveredWrite { site, ..write }));
         sites.push(UndoSite::of(stack, member, device));
     }
-    let saved = match recorder()? {
-        Some(recorder) => Some(recorder.record(core, &sites, &writes, &[]).await?),
-        None => None,
-    };
-    saved.iter().for_each(|log| saving::tell(log));
-    undo::carry_out(core, &sites, &writes).await?;
-    Ok(saved.map(|log| log.display().to_string()))
+    saving::carry_out(core, recorder()?.as_ref(), &sites, &writes).await
 }
 
 fn render(report: &Report, screen: Screen) -> String {

@@ -173,7 +173,7 @@ fn a_kill_under_load_gives_errors_and_the_next_start_clears_up() {
                 "--bs=4k",
                 "--iodepth=32",
             ])
-            .args(["--size=16M", "--time_based", "--runtime=60", "--output=fio.log"])
+            .args(["--size=16M", "--time_based", "--runtime=600", "--output=fio.log"])
             .arg(format!("--filename={}", dir.join("data").display()))
             .current_dir(room.dir.path())
             .stdout(Stdio::null())
@@ -186,7 +186,11 @@ fn a_kill_under_load_gives_errors_and_the_next_start_clears_up() {
         // ENOTCONN, or ECONNABORTED for a request that came in the moment of the kill.
         assert!(matches!(file.read_at(&mut [0; 512], 0).unwrap_err().raw_os_error(), Some(107 | 103)));
         assert!(!fio.wait().unwrap().success());
-        assert!(killed.elapsed() < Duration::from_secs(20), "clients hang");
+        assert!(killed.elapsed() < Duration::from_secs(60), "clients hang");
+        // The kernel may still be taking down the queues of the second core.
+        while fs::metadata(&dir).unwrap_err().raw_os_error() == Some(103) {
+            assert!(killed.elapsed() < Duration::from_secs(60), "the mount does not end");
+        }
         assert_eq!(fs::metadata(&dir).unwrap_err().raw_os_error(), Some(107));
     }
     let serve = Serve::start(&room, &options, &members);

@@ -225,13 +225,26 @@ fn make_room(dir: &Path) -> Result<(PathBuf, bool), MountError> {
 }
 
 /// Whether no server serves a mount any more. Asking may take as long as a live server takes to
-/// answer, or for ever: so a thread of its own asks.
+/// answer, or for ever: so a thread of its own asks. A server that was killed this moment holds its
+/// mount until the kernel has taken down its rings: a question that comes in between ends with
+/// `ECONNABORTED` and is asked again.
 pub fn server_is_gone(dir: &Path) -> bool {
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const PATIENCE: Duration = Duration::from_secs(10);
+    const PAUSE: Duration = Duration::from_millis(10);
     let (sender, answer) = mpsc::channel();
     let dir = dir.to_owned();
     let ask = move || {
-        let gone = fs::metadata(&dir).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+        let mut attempts = PATIENCE.as_millis() / PAUSE.as_millis();
+        let gone = loop {
+            match fs::metadata(&dir).map_err(|error| error.raw_os_error()) {
+                Err(Some(libc::ECONNABORTED)) if attempts > 0 => {
+                    attempts -= 1;
+                    #[expect(clippy::disallowed_methods, reason = "no core runs in this thread")]
+                    std::thread::sleep(PAUSE);
+                }
+                asked => break matches!(asked, Err(Some(libc::ENOTCONN))),
+            }
+        };
         // The receiver is gone if it took too long.
         let _ = sender.send(gone);
     };

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help test lint journeys demo fuzz sim checkers cuts torture bench guest deps deb tarball supply packages
+.PHONY: help test lint journeys demo fuzz sim checkers cuts reshapes torture bench guest deps deb tarball supply packages
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -40,6 +40,10 @@ checkers: ## every interleaving of what cores share (loom); data races and memor
 
 cuts: ## file systems cut off at any moment, 680 images, against what Linux shows of them (as root)
 	scripts/cuts
+
+reshapes: ## every kind of reshape stopped at 20 places, and arrays with logs cut off 28 times, against what Linux reads of them
+	scripts/deps guest
+	CI=true $(CARGO) test -p wattle-app --test guest -- --ignored --nocapture
 
 alerts: ## 50 failures of a member to every receiver of alerts within 2 s; receivers in trouble for a minute
 	CI=true cargo test --workspace --test cli -- --ignored alerts:: --nocapture

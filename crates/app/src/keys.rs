@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use wattle_control::members::{AskPassphrase, GivenKey, KeyKind, Keyring, MemberAccess};
 use wattle_control::{Code, Problem};
 use wattle_crypt::SecretBytes;
 use wattle_format::luks::LuksHeader;
-use wattle_rt::text_of_path;
+use wattle_rt::{HeldSignals, text_of_path};
 
 use crate::cli::KeyArgs;
 use crate::output::{self, text::printable};
@@ -185,18 +186,20 @@ impl AskPassphrase for Terminal {
     }
 }
 
-/// Asks on the terminal, without showing what is typed; `None` if the operator breaks off.
+/// Asks on the terminal, without showing what is typed; `None` if the operator breaks off, or a
+/// signal is to end the process: then the terminal shows again what is typed before it does.
 ///
 /// # Errors
 /// The terminal cannot be read.
 pub fn ask(prompt: &str) -> std::io::Result<Option<SecretBytes>> {
     let mut terminal = File::options().read(true).write(true).open(TERMINAL)?;
     terminal.write_all(prompt.as_bytes())?;
+    let signals = HeldSignals::hold();
     let quiet = Quiet::new(&terminal)?;
     let mut typed = Typed { secret: SecretBytes::zeros(LINE_BYTES_MAX), len: 0 };
     let line = loop {
         let mut byte = [0];
-        if (&terminal).read(&mut byte)? == 0 {
+        if !wait_for_key(&terminal, &signals)? || (&terminal).read(&mut byte)? == 0 {
             break None;
         }
         match typed.key(byte[0]) {
@@ -206,8 +209,20 @@ pub fn ask(prompt: &str) -> std::io::Result<Option<SecretBytes>> {
         }
     };
     drop(quiet);
+    drop(signals);
     terminal.write_all(b"\n")?;
     Ok(line)
+}
+
+/// Whether a key was pressed, and no signal came before.
+fn wait_for_key(terminal: &File, signals: &HeldSignals) -> std::io::Result<bool> {
+    const LOOK_AT_SIGNALS: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    while !signals.is_pending() {
+        if poll(&mut [PollFd::new(terminal, PollFlags::IN)], Some(&LOOK_AT_SIGNALS))? > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The longest passphrase that can be typed, bytes: cryptsetup's limit.

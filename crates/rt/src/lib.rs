@@ -33,6 +33,7 @@ pub use base::local_time::LocalTime;
 pub use base::path_text::{escaped_byte, path_of_text, text_of_path};
 pub use base::race::{Either, race};
 pub use base::rng::Rng;
+pub use base::system::HeldSignals;
 pub use base::time::{Instant, WallTime};
 pub use device::lock::Lock;
 pub use device::{Device, Direct, OpenError, OpenOptions};

@@ -58,6 +58,7 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
         Err(problem) => return output::report_failure(&problem, screen.style_err, json),
     };
     let done = |result: Result<(), Problem>| result.map(|()| ExitCode::SUCCESS);
+    let keyring = access.keys();
     let result = match cli.command {
         CliCommand::Scan(args) => done(scan::run(&access, &args, screen)),
         CliCommand::Examine(args) => examine::run(&access, &args, screen),
@@ -101,6 +102,12 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
         CliCommand::Explain(args) => done(explain::run(&args)),
         CliCommand::Generate(args) => done(generate::run(&args)),
     };
+    for member in keyring.unused_headers() {
+        output::note(&printable(&format!(
+            "--header {member}=…: no member of that name was met, and the header was not used; write it as \
+             `wattle scan` does"
+        )));
+    }
     result.unwrap_or_else(|problem| output::report_failure(&problem, screen.style_err, json))
 }
 

@@ -199,6 +199,9 @@ fn headers_are_found_where_they_are() {
         tool("nbdcopy", [&plain, uri]);
     });
     assert!(run(["ls", &data, "--passphrase-file", &key]).status != 0, "without its header");
+    let other = format!("{data}x={header}");
+    let said = run(["ls", &data, "--passphrase-file", &key, "--header", &other]);
+    assert!(said.status != 0 && said.stderr.contains("the header was not used"), "{said:?}");
     check_files(&room, &["--passphrase-file", &key, "--header", &named, &data]);
     // A copy of a drive whose start was overwritten: the second header opens it.
     let whole = room.device("whole", 34 << 20);

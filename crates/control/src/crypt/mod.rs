@@ -200,7 +200,9 @@ impl Encryption {
         let ciphers: Vec<_> = header.segments.iter().map(|segment| segment.cipher.as_str()).collect();
         let mut parts = vec![format!("LUKS{}", header.version), ciphers.join(" and "), slots];
         if let luks::HeaderSource::Second { at_bytes } = header.source {
-            parts.push(format!("the first header is damaged, the second one at byte {at_bytes} is used"));
+            parts.push(format!(
+                "the first header is damaged or older, the second one at byte {at_bytes} is used"
+            ));
         }
         parts.extend(self.detached.as_ref().map(|on| format!("its header is on {on}")));
         if !header.tokens.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use wattle_crypt::{SecretBytes, UnlockLimits, UnlockedKey, check_key};
@@ -46,10 +47,17 @@ pub struct Keyring {
 struct Inner {
     given: Vec<GivenKey>,
     ask: Option<Arc<dyn AskPassphrase>>,
-    /// What the headers of members are on, by the members' names.
-    headers: Vec<(String, Arc<Member>)>,
+    headers: Vec<NamedHeader>,
     limits: UnlockLimits,
     found: Mutex<Found>,
+}
+
+/// What the header of a member is on, by the member's name.
+struct NamedHeader {
+    member: String,
+    on: Arc<Member>,
+    /// Whether a member of that name was met.
+    is_used: AtomicBool,
 }
 
 #[derive(Default)]
@@ -75,7 +83,8 @@ impl fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// Of what was given. `memory_bytes` is what a key derivation may take; `None` for 2 GiB.
+    /// Of what was given. `memory_bytes` is what a key derivation may take; `None` for 2 GiB, or what
+    /// the machine has left if that is less.
     #[must_use]
     pub fn new(
         given: Vec<GivenKey>,
@@ -83,7 +92,10 @@ impl Keyring {
         ask: Option<Arc<dyn AskPassphrase>>,
         memory_bytes: Option<u64>,
     ) -> Self {
-        let limits = UnlockLimits { memory_bytes: memory_bytes.unwrap_or(MEMORY_BYTES) };
+        let limits = UnlockLimits { memory_bytes: memory_bytes.unwrap_or_else(memory_left) };
+        let headers = headers.into_iter();
+        let headers =
+            headers.map(|(member, on)| NamedHeader { member, on, is_used: AtomicBool::new(false) }).collect();
         Self { inner: Arc::new(Inner { given, ask, headers, limits, found: Mutex::default() }) }
     }
 
@@ -94,8 +106,17 @@ impl Keyring {
     /// What the header of a member is on, where one was named.
     pub(crate) fn header_of(&self, member: &str) -> Option<Arc<Member>> {
         let mut headers = self.inner.headers.iter();
-        let found = headers.find(|(name, _)| name == member || same_place(name, member));
-        found.map(|(_, on)| on.clone())
+        let found = headers.find(|named| named.member == member || same_place(&named.member, member))?;
+        found.is_used.store(true, Ordering::Relaxed);
+        Some(found.on.clone())
+    }
+
+    /// Names that headers were given for and that no member has by now.
+    #[must_use]
+    pub fn unused_headers(&self) -> Vec<&str> {
+        let headers = self.inner.headers.iter();
+        let unused = headers.filter(|named| !named.is_used.load(Ordering::Relaxed));
+        unused.map(|named| named.member.as_str()).collect()
     }
 
     /// What was given, and what was asked for by now.
@@ -126,4 +147,12 @@ impl Keyring {
     fn found(&self) -> std::sync::MutexGuard<'_, Found> {
         self.inner.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Up to 2 GiB, bytes: what is taken without a word must not drive other programs out of memory.
+fn memory_left() -> u64 {
+    let facts = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = facts.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = available.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map_or(MEMORY_BYTES, |kib| MEMORY_BYTES.min(kib << 10))
 }

@@ -512,8 +512,8 @@ codes! {
          end, a requirement or a cipher that is not known. What came out would be wrong, so nothing does. cryptsetup on a system that \
          knows it can open it, and finish a re-encryption.";
     UnlockMemory = 303, Refused, "opening it takes more memory than is allowed",
-        "Argon2 is made to take memory. Above 2 GiB it is not taken without a word: --unlock-memory SIZE allows more. Where the machine \
-         does not have it, open the device on one that does, or use another key slot or the volume key.";
+        "Argon2 is made to take memory. Above 2 GiB, or above what the machine has available, it is not taken without a word: \
+         --unlock-memory SIZE allows more. Where the machine does not have it, open the device on one that does, or use another key slot or the volume key.";
     KeyUnusable = 304, Failed, "a key cannot be read",
         "A file with a passphrase, a key or a header cannot be opened, is empty, or is larger than keys are (8 MiB). Nothing was tried.";
     EncryptionDamaged = 305, Failed, "the header of an encrypted device is damaged",

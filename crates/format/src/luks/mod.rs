@@ -299,6 +299,10 @@ impl LuksHeader {
             if !segment.offset_bytes.is_multiple_of(512) {
                 return Err(damaged("the place of what is encrypted"));
             }
+            let unit = u64::from(segment.sector_bytes);
+            if segment.len_bytes.is_some_and(|len| !len.is_multiple_of(unit)) {
+                return Err(damaged("the length of what is encrypted"));
+            }
         }
         Ok(self)
     }

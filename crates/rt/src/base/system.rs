@@ -40,6 +40,7 @@ pub(crate) fn change_mask(how: i32, set: &libc::sigset_t) -> libc::sigset_t {
 }
 
 /// Puts this thread's signal mask back when dropped.
+#[derive(Debug)]
 pub(crate) struct SignalMask(libc::sigset_t);
 
 impl SignalMask {
@@ -66,6 +67,41 @@ impl SignalMask {
 impl Drop for SignalMask {
     fn drop(&mut self) {
         change_mask(libc::SIG_SETMASK, &self.0);
+    }
+}
+
+/// Signals that would end the process reach this thread only once this is dropped: what it changed
+/// outside the process can be put back first.
+#[derive(Debug)]
+pub struct HeldSignals {
+    /// Lets them through when it is dropped.
+    _mask: SignalMask,
+}
+
+impl HeldSignals {
+    /// Holds back `SIGTERM`, `SIGINT`, `SIGHUP` and `SIGQUIT`.
+    #[must_use]
+    pub fn hold() -> HeldSignals {
+        let mut set = termination_set();
+        // SAFETY: the set is live and valid.
+        unsafe {
+            libc::sigaddset(&raw mut set, libc::SIGHUP);
+            libc::sigaddset(&raw mut set, libc::SIGQUIT);
+        }
+        HeldSignals { _mask: SignalMask(change_mask(libc::SIG_BLOCK, &set)) }
+    }
+
+    /// Whether one of them was sent and waits to be let through.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        // SAFETY: sigpending fills the set, which is live; the numbers are those of signals.
+        unsafe {
+            let mut pending = empty_set();
+            libc::sigpending(&raw mut pending) == 0
+                && [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT]
+                    .iter()
+                    .any(|&signal| libc::sigismember(&raw const pending, signal) == 1)
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum Error {
     /// None of the file systems that are read here.
-    #[error("no ext2, ext3, ext4, XFS or btrfs file system is here")]
+    #[error("no ext2, ext3, ext4, XFS, btrfs, FAT, exFAT or NTFS file system is here")]
     Unrecognised,
     /// What the file system is on returned an error.
     #[error("reading at byte {offset}: {source}")]

@@ -152,6 +152,18 @@ pub fn fuzz_btrfs(data: &[u8]) {
     walk(data);
 }
 
+/// An image of FAT or exFAT. The checksum of exFAT's boot region is made right first.
+pub fn fuzz_fat(data: &[u8]) {
+    let mut data = data.to_vec();
+    crate::fat::seal(&mut data);
+    walk(data);
+}
+
+/// An image of NTFS.
+pub fn fuzz_ntfs(data: &[u8]) {
+    walk(data.to_vec());
+}
+
 /// A device that is read by several.
 struct Shared(Rc<Vec<u8>>);
 
@@ -193,10 +205,12 @@ pub fn fuzz_btrfs_devices(data: &[u8]) {
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 5] = [
+pub const ALL: [(&str, FuzzTarget); 7] = [
     ("ext", fuzz_ext),
     ("xfs", fuzz_xfs),
     ("xfs_log", fuzz_xfs_log),
     ("btrfs", fuzz_btrfs),
     ("btrfs_devices", fuzz_btrfs_devices),
+    ("fat", fuzz_fat),
+    ("ntfs", fuzz_ntfs),
 ];

@@ -1,6 +1,6 @@
 //! Files: reads file systems out of anything that can be read at an offset. Nothing here writes.
 //!
-//! [`open`] recognises ext2, ext3, ext4, XFS and btrfs, and gives a [`FileSystem`]: directories are
+//! [`open`] recognises ext2, ext3, ext4, XFS, btrfs, FAT, exFAT and NTFS, and gives a [`FileSystem`]: directories are
 //! listed, attributes read, and the data of files delivered in order, holes left out. What is
 //! damaged is an error that names the structure; what is not supported is an error that names the
 //! feature. What can be read but is not the newest state is a [`Note`].
@@ -18,8 +18,11 @@ mod census;
 mod devices;
 mod error;
 mod ext;
+mod fat;
 pub mod fuzzing;
 mod layout;
+mod names;
+mod ntfs;
 mod owners;
 mod path;
 mod source;
@@ -62,6 +65,9 @@ fn open_source(source: ByteSource, subvolume: Option<u64>) -> Result<Box<dyn Fil
         _ if is_ext => Ok(Box::new(ext::Ext::open(source)?)),
         _ if is_xfs => Ok(Box::new(xfs::Xfs::open(source)?)),
         _ if btrfs::is_here(&source)? => Ok(Box::new(btrfs::Btrfs::open(source, subvolume)?)),
+        Some(_) => Err(Error::Unrecognised),
+        _ if ntfs::is_here(&source)? => Ok(Box::new(ntfs::Ntfs::open(source)?)),
+        _ if fat::is_here(&source)? => Ok(Box::new(fat::Fat::open(source)?)),
         _ => Err(Error::Unrecognised),
     }
 }
@@ -252,16 +258,29 @@ pub struct DirEntry {
 /// What a file system says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
-    /// `ext2`, `ext3`, `ext4`, `xfs`, `btrfs`.
+    /// `ext2`, `ext3`, `ext4`, `xfs`, `btrfs`, `vfat`, `exfat`, `ntfs`.
     pub kind: &'static str,
     /// Its label: any bytes, none if it has no label.
     pub label: Vec<u8>,
-    /// Its UUID.
+    /// Its UUID; of what has a serial number instead that, in front of zeros.
     pub uuid: [u8; 16],
     /// Its size in bytes.
     pub size_bytes: u64,
     /// What its reader should know.
     pub notes: Vec<Note>,
+}
+
+impl About {
+    /// Its UUID or serial number, as blkid(8) writes it.
+    #[must_use]
+    pub fn id_text(&self) -> String {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02X}")).collect::<String>();
+        match self.kind {
+            "vfat" | "exfat" => [hex(&self.uuid[..2]), hex(&self.uuid[2..4])].join("-"),
+            "ntfs" => hex(&self.uuid[..8]),
+            _ => uuid_text(self.uuid),
+        }
+    }
 }
 
 /// A target, if it is one: a block that was never written has zeros in its place.

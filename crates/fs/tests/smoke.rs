@@ -182,6 +182,54 @@ fn damaged_xfs_images_are_no_panic() {
     }
 }
 
+/// Images of a few files, of every kind that Windows makes.
+#[test]
+fn damaged_images_of_windows_are_no_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("at");
+    fs::create_dir(&at).unwrap();
+    for (name, size, make) in [
+        ("fat", 1 << 20, &["mkfs.vfat", "-F", "12"][..]),
+        ("fat", 9 << 20, &["mkfs.vfat", "-F", "16", "-s", "1"]),
+        ("fat", 34 << 20, &["mkfs.vfat", "-F", "32", "-s", "1"]),
+        ("fat", 4 << 20, &["mkfs.exfat", "-c", "512"]),
+        ("ntfs", 4 << 20, &["mkntfs", "-q", "-F", "-Q", "-s", "512", "-c", "512"]),
+        ("ntfs", 6 << 20, &["mkntfs", "-q", "-F", "-Q", "-s", "512"]),
+    ] {
+        let path = image(&dir, "image", size);
+        if run(program(make[0]).args(&make[1..]).arg(&path)).is_none() {
+            return;
+        }
+        if name == "ntfs" {
+            let mount = ["-o", "compression"];
+            if run(program("ntfs-3g").args(mount).arg(&path).arg(&at)).is_none() {
+                return;
+            }
+            for ix in 0..80 {
+                fs::write(at.join(format!("file {ix}")), pattern(ix, ix as usize * 100)).unwrap();
+            }
+            let packed = at.join("packed");
+            fs::create_dir(&packed).unwrap();
+            let compress = ["-h", "-n", "system.ntfs_attrib_be", "-v", "0x00000810"];
+            run(program("setfattr").args(compress).arg(&packed)).unwrap();
+            fs::write(packed.join("text"), b"again and ".repeat(9000)).unwrap();
+            std::os::unix::fs::symlink("file 1", at.join("link")).unwrap();
+            assert!(common::unmount(&at));
+        } else if make[0] == "mkfs.vfat" {
+            let file = dir.path().join("file");
+            fs::write(&file, pattern(3, 20_000)).unwrap();
+            for ix in 0..20 {
+                let to = format!("::/a long name of {ix}");
+                run(program("mcopy").arg("-i").arg(&path).arg(&file).arg(to)).unwrap();
+            }
+        }
+        let options: Vec<&str> = make.to_vec();
+        let rounds =
+            std::env::var("ROUNDS").map_or(2_000_000_000 / size / 4, |rounds| rounds.parse().unwrap());
+        damage(&fs::read(&path).unwrap(), (name, &options), rounds);
+    }
+}
+
 #[test]
 fn damaged_logs_of_xfs_are_no_panic() {
     let mut example = xfs_log_example();

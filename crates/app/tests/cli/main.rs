@@ -68,4 +68,5 @@ mod undo_orders;
 mod undo_starts;
 mod up;
 mod vendors;
+mod windows;
 mod words;

@@ -113,7 +113,7 @@ fn not_opened(volume: &str, error: &Error) -> Problem {
         _ => Problem::new(
             Code::NoFileSystem,
             what,
-            "ext2, ext3, ext4, XFS and btrfs are read without mounting them",
+            "ext2, ext3, ext4, XFS, btrfs, NTFS, exFAT and FAT are read without mounting them",
             "`wattle cat` and `wattle serve` give the volume's bytes to other tools",
         ),
     }
@@ -298,7 +298,7 @@ impl FileSystemReport {
         Self {
             kind: about.kind,
             label: shown(&about.label),
-            uuid: wattle_fs::uuid_text(about.uuid),
+            uuid: about.id_text(),
             size_bytes: about.size_bytes,
             notes: about.notes.iter().map(ToString::to_string).collect(),
             not_as_mounted: fs.not_as_mounted().iter().map(ToString::to_string).collect(),

@@ -1,0 +1,501 @@
+//! NTFS, as the documentation of the Linux-NTFS project describes it, and [MS-XCA] and [MS-FSCC] of
+//! Microsoft what is compressed and what links are.
+//!
+//! Our own reader, because the crate there is (`ntfs`) stops with a panic at some of what is
+//! damaged, reads through a seeking stream whose errors name no place, and neither unpacks what
+//! NTFS compresses nor says where files lie.
+//!
+//! A file is known by its reference: the number of its record in the master file table, and in the
+//! high bits how often that was used, so that an entry which outlived its file is found out. Short
+//! names for DOS and the volume's own files are not listed. The log is not read: whether it holds
+//! more is looked at, and said.
+
+mod index;
+mod lznt1;
+mod record;
+mod reparse;
+mod volume;
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::bytes::{le16, le32, le64, u8_at};
+use crate::error::Error;
+use crate::names::{of_utf16, units};
+use crate::source::{ByteSource, FileRun};
+use crate::{
+    About, DirEntry, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem, FileTime, FsNode,
+    Note, link_target,
+};
+
+use record::{
+    Attribute, AttributeBody, ClusterExtent, Outside, damaged, flags, kinds, mend, record_of, sequence_of,
+};
+use reparse::ReparsePoint;
+use volume::{BLOCK_BYTES_MAX, NtfsFile, NtfsVolume};
+
+/// Records of the volume's own files.
+mod own {
+    pub const LOG: u64 = 2;
+    pub const VOLUME: u64 = 3;
+    pub const ROOT: u64 = 5;
+    /// Below it are the volume's own files, which are not listed.
+    pub const FIRST_OF_USERS: u64 = 16;
+}
+
+/// The name of the attributes that make a directory.
+const INDEX: &str = "$I30";
+const BLOCK: [u8; 4] = *b"INDX";
+/// A bitmap of an index has a bit for each block: more than that are no directory.
+const BITMAP_BYTES_MAX: u64 = 16 << 20;
+/// A link's target, and what else is small.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+/// What is compressed together at most, bytes: 16 clusters of 4 KiB, and larger ones of others.
+const UNIT_BYTES_MAX: u64 = 2 << 20;
+
+/// Whether an NTFS is there.
+///
+/// # Errors
+/// The place cannot be read.
+pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
+    volume::is_here(source)
+}
+
+/// What is compressed together.
+struct CompressionUnit {
+    /// Where it is in the file.
+    bytes: Range<u64>,
+    /// Where its clusters are.
+    extents: Vec<ClusterExtent>,
+    /// They are fewer than its bytes take.
+    is_packed: bool,
+}
+
+/// An NTFS.
+pub struct Ntfs {
+    volume: NtfsVolume,
+    about: About,
+    root: FsNode,
+}
+
+impl Ntfs {
+    /// Finds the master file table and the root directory.
+    ///
+    /// # Errors
+    /// They cannot be read, or are damaged.
+    pub fn open(source: ByteSource) -> Result<Self, Error> {
+        let volume = NtfsVolume::open(source)?;
+        let root = volume.file(own::ROOT)?;
+        if !root.head.is_directory {
+            return Err(damaged(own::ROOT, "the root is no directory"));
+        }
+        let root = FsNode { tree: 0, inode: own::ROOT | u64::from(root.head.sequence) << 48 };
+        let mut notes: Vec<Note> = volume.source.cut_off(volume.size_bytes).into_iter().collect();
+        let mut uuid = [0; 16];
+        uuid[..8].copy_from_slice(&volume.serial.to_be_bytes());
+        let mut about =
+            About { kind: "ntfs", label: Vec::new(), uuid, size_bytes: volume.size_bytes, notes: Vec::new() };
+        // What the volume says of itself is not worth an error.
+        if let Ok(file) = volume.file(own::VOLUME) {
+            const DIRTY: u16 = 1;
+            about.label =
+                file.resident(kinds::VOLUME_NAME).map_or_else(Vec::new, |name| of_utf16(units(name)));
+            let bits = file.resident(kinds::VOLUME_INFORMATION).and_then(|information| le16(information, 10));
+            notes.extend(bits.is_some_and(|bits| bits & DIRTY != 0).then_some(Note::MarkedDamaged));
+        }
+        notes.extend(why_log_counts(&volume).map(|why| Note::JournalNotApplied { why }));
+        about.notes = notes;
+        Ok(Self { volume, about, root })
+    }
+
+    /// A file that a reference still leads to.
+    fn file(&self, node: FsNode) -> Result<Rc<NtfsFile>, Error> {
+        let (record, sequence) = (record_of(node.inode), sequence_of(node.inode));
+        let file = self.volume.file(record)?;
+        if sequence != 0 && sequence != file.head.sequence {
+            return Err(damaged(record, "its entry in a directory is of another file that is gone"));
+        }
+        Ok(file)
+    }
+
+    fn reparse(&self, file: &NtfsFile) -> Result<Option<ReparsePoint>, Error> {
+        let Some(found) = file.find(kinds::REPARSE_POINT, "") else { return Ok(None) };
+        let value = self.volume.whole(file.record, found, SMALL_BYTES_MAX)?;
+        let parsed = reparse::parse(&value).ok_or_else(|| damaged(file.record, "its reparse point"))?;
+        Ok(Some(parsed))
+    }
+
+    fn kind(&self, file: &NtfsFile) -> Result<FileKind, Error> {
+        Ok(match self.reparse(file)? {
+            Some(ReparsePoint::Link(_)) => FileKind::Symlink,
+            Some(ReparsePoint::Special) => FileKind::Socket,
+            None if interix_link(file).is_some() => FileKind::Symlink,
+            _ if file.head.is_directory => FileKind::Directory,
+            _ => FileKind::File,
+        })
+    }
+
+    /// The data of a file that is one and can be read here; `None` if it has none.
+    fn data<'a>(&self, file: &'a NtfsFile) -> Result<Option<&'a Attribute>, Error> {
+        match self.reparse(file)? {
+            Some(ReparsePoint::Elsewhere(what)) => return Err(Error::Unsupported { what }),
+            Some(ReparsePoint::Link(_) | ReparsePoint::Special) => return Err(Error::NotAFile),
+            None if interix_link(file).is_some() => return Err(Error::NotAFile),
+            _ if file.head.is_directory => return Err(Error::NotAFile),
+            _ => {}
+        }
+        let data = file.find(kinds::DATA, "");
+        if data.is_some_and(|data| data.flags & flags::ENCRYPTED != 0) {
+            return Err(Error::Unsupported { what: "a file that Windows encrypted (EFS)" });
+        }
+        Ok(data)
+    }
+
+    /// Calls `each` with nodes of a directory's index: that in its record, and the blocks in use.
+    fn nodes(&self, file: &NtfsFile, each: &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+        const HEAD_IN_ROOT: usize = 16;
+        const HEAD_IN_BLOCK: usize = 24;
+        let cut = || damaged(file.record, "its index is cut off");
+        let root = file.find(kinds::INDEX_ROOT, INDEX).ok_or(Error::NotADirectory)?;
+        let AttributeBody::Resident(root) = &root.body else { return Err(cut()) };
+        let block_bytes = le32(root, 8).ok_or_else(cut)? as usize;
+        each(root.get(HEAD_IN_ROOT..).ok_or_else(cut)?)?;
+        let Some(AttributeBody::Outside(blocks)) =
+            file.find(kinds::INDEX_ALLOCATION, INDEX).map(|found| &found.body)
+        else {
+            return Ok(());
+        };
+        if !block_bytes.is_power_of_two() || !(512..=BLOCK_BYTES_MAX).contains(&block_bytes) {
+            return Err(damaged(file.record, "the size of its index's blocks"));
+        }
+        let bitmap = file.find(kinds::BITMAP, INDEX).ok_or_else(cut)?;
+        let bitmap = self.volume.whole(file.record, bitmap, BITMAP_BYTES_MAX)?;
+        let count = (blocks.size / block_bytes as u64).min(bitmap.len() as u64 * 8);
+        let mut block = vec![0; block_bytes];
+        for number in 0..count {
+            let is_used = bitmap.get((number / 8) as usize).is_some_and(|bits| bits >> (number % 8) & 1 != 0);
+            if !is_used {
+                continue;
+            }
+            self.volume.read_outside(file.record, blocks, number * block_bytes as u64, &mut block)?;
+            mend(&mut block, BLOCK).map_err(|what| damaged(file.record, what))?;
+            each(block.get(HEAD_IN_BLOCK..).ok_or_else(cut)?)?;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with what of an attribute lies on clusters as it is, in order.
+    fn plain_runs(
+        &self,
+        outside: &Outside,
+        range: &Range<u64>,
+        each: &mut dyn FnMut(FileRun) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let end = outside.written.min(outside.size);
+        let covered = outside.extents.last().map_or(0, |last| last.vcn + last.count);
+        for extent in &outside.extents {
+            let Some(lcn) = extent.lcn else { continue };
+            let bytes = |clusters: u64| clusters.saturating_mul(self.volume.cluster_bytes);
+            let at = bytes(extent.vcn);
+            let run = FileRun::plain(at, bytes(lcn), bytes(extent.count).min(end.saturating_sub(at)));
+            if let Some(run) = run.within(range) {
+                each(run)?;
+            }
+        }
+        match covered.saturating_mul(self.volume.cluster_bytes) < end {
+            true => Err(Error::Damaged {
+                structure: "NTFS record",
+                at: covered,
+                what: "its clusters end before its data does",
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// What of a unit lies on clusters: less than all of it is compressed.
+    fn unit(outside: &Outside, unit: &Range<u64>) -> Vec<ClusterExtent> {
+        let part = |extent: &ClusterExtent| {
+            let (from, to) = (extent.vcn.max(unit.start), (extent.vcn + extent.count).min(unit.end));
+            let lcn = extent.lcn? + from.checked_sub(extent.vcn)?;
+            (from < to).then_some(ClusterExtent { vcn: from, lcn: Some(lcn), count: to - from })
+        };
+        let extents = &outside.extents[outside.first_from(unit.start)..];
+        extents.iter().take_while(|extent| extent.vcn < unit.end).filter_map(part).collect()
+    }
+
+    /// Calls `each` for the units of a compressed attribute that lie in a range of it: their bytes,
+    /// and where on clusters they lie.
+    fn units(
+        &self,
+        record: u64,
+        outside: &Outside,
+        range: &Range<u64>,
+        each: &mut dyn FnMut(&CompressionUnit) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let clusters = 1_u64.checked_shl(outside.unit_log.into());
+        let unit_bytes = clusters.and_then(|clusters| clusters.checked_mul(self.volume.cluster_bytes));
+        let (Some(clusters), Some(unit_bytes)) = (clusters, unit_bytes.filter(|len| *len <= UNIT_BYTES_MAX))
+        else {
+            return Err(damaged(record, "what is compressed together is too large"));
+        };
+        let end = outside.written.min(outside.size).min(range.end);
+        let mut next = range.start / unit_bytes;
+        for extent in &outside.extents[outside.first_from(next.saturating_mul(clusters))..] {
+            // Holes are passed over, however large.
+            if extent.lcn.is_none() {
+                continue;
+            }
+            next = next.max(extent.vcn / clusters);
+            while next * clusters < extent.vcn + extent.count && next.saturating_mul(unit_bytes) < end {
+                let bytes = next * unit_bytes..(next + 1) * unit_bytes;
+                let extents = Self::unit(outside, &(next * clusters..(next + 1) * clusters));
+                for extent in &extents {
+                    let end = extent.lcn.unwrap_or(0).saturating_add(extent.count);
+                    let (offset, size) =
+                        (end.saturating_mul(self.volume.cluster_bytes), self.volume.source.size());
+                    if offset > size {
+                        return Err(Error::BeyondEnd { offset, size });
+                    }
+                }
+                let stored: u64 = extents.iter().map(|extent| extent.count).sum();
+                each(&CompressionUnit { bytes, extents, is_packed: stored < clusters })?;
+                next += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The data of a compressed attribute.
+    fn unpack(
+        &self,
+        record: u64,
+        outside: &Outside,
+        range: &Range<u64>,
+        each: &mut EachData<'_>,
+    ) -> Result<(), Error> {
+        let end = outside.written.min(outside.size).min(range.end);
+        let bytes_of = |clusters: u64| clusters.saturating_mul(self.volume.cluster_bytes);
+        self.units(record, outside, range, &mut |CompressionUnit { bytes: unit, extents, is_packed }| {
+            let mut stored = Vec::new();
+            for extent in extents {
+                let bytes = self.volume.source.bytes(
+                    bytes_of(extent.lcn.unwrap_or(0)),
+                    bytes_of(extent.count).min(UNIT_BYTES_MAX) as usize,
+                )?;
+                stored.extend(bytes);
+            }
+            let mut plain = vec![0; (unit.end - unit.start) as usize];
+            match stored.get(..plain.len()).filter(|_| !*is_packed) {
+                Some(stored) => plain.copy_from_slice(stored),
+                None => lznt1::unpack(&stored, &mut plain).map_err(|what| damaged(record, what))?,
+            }
+            let (from, to) = (unit.start.max(range.start), unit.end.min(end));
+            if from >= to {
+                return Ok(());
+            }
+            each(from, &plain[(from - unit.start) as usize..(to - unit.start) as usize])
+        })
+    }
+}
+
+/// Where a link leads as Interix and ntfs-3g write it: a file of the system whose data says so.
+fn interix_link(file: &NtfsFile) -> Option<Vec<u8>> {
+    const SYSTEM: u32 = 4;
+    const MAGIC: &[u8] = b"IntxLNK\x01";
+    let bits = le32(file.resident(kinds::STANDARD_INFORMATION)?, 32)?;
+    let target = file.resident(kinds::DATA)?.strip_prefix(MAGIC).filter(|_| bits & SYSTEM != 0)?;
+    Some(of_utf16(units(target)))
+}
+
+/// Why the log may hold more than what is on its place: it does not say that it was closed.
+fn why_log_counts(volume: &NtfsVolume) -> Option<&'static str> {
+    const UNREADABLE: &str = "its log cannot be read";
+    const NOT_CLOSED: &str = "its log was not closed, and what it holds is not read here";
+    let Ok(file) = volume.file(own::LOG) else { return Some(UNREADABLE) };
+    let Some(AttributeBody::Outside(log)) = file.find(kinds::DATA, "").map(|data| &data.body) else {
+        return Some(UNREADABLE);
+    };
+    // Two pages say how it was left; a log that was wiped is filled with ones.
+    let mut newest: Option<(u64, bool)> = None;
+    let mut is_wiped = true;
+    for at in [0, 4096] {
+        let mut page = vec![0; 4096];
+        if volume.read_outside(own::LOG, log, at, &mut page).is_err() {
+            return Some(UNREADABLE);
+        }
+        is_wiped &= page.iter().all(|&byte| byte == 0xff);
+        if let Some(found) = restart(&mut page) {
+            newest = newest.max(Some(found));
+        }
+    }
+    match newest {
+        Some((_, true)) => None,
+        None if is_wiped => None,
+        _ => Some(NOT_CLOSED),
+    }
+}
+
+/// Of a page that says how a log was left: its number, and whether that was in good order.
+fn restart(page: &mut [u8]) -> Option<(u64, bool)> {
+    const IS_CLEAN: u16 = 2;
+    const NO_CLIENT: u16 = 0xffff;
+    mend(page, *b"RSTR").ok()?;
+    let area = page.get(usize::from(le16(page, 24)?)..)?;
+    let (number, in_use, bits) = (le64(area, 0)?, le16(area, 12)?, le16(area, 14)?);
+    Some((number, in_use == NO_CLIENT || bits & IS_CLEAN != 0))
+}
+
+/// Tenths of microseconds since 1601.
+fn time(stamp: u64) -> FileTime {
+    const TO_1970_SECONDS: i64 = 11_644_473_600;
+    let seconds = (stamp / 10_000_000).cast_signed() - TO_1970_SECONDS;
+    FileTime::new(seconds, (stamp % 10_000_000) as u32 * 100)
+}
+
+impl FileSystem for Ntfs {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn root(&self) -> FsNode {
+        self.root
+    }
+
+    fn metadata(&self, node: FsNode) -> Result<FileMetadata, Error> {
+        const READ_ONLY: u32 = 1;
+        const DOS: u8 = 2;
+        let file = self.file(node)?;
+        let kind = self.kind(&file)?;
+        let standard = file.resident(kinds::STANDARD_INFORMATION);
+        let standard = standard.ok_or_else(|| damaged(file.record, "it has no times"))?;
+        let stamp = |at| le64(standard, at).map_or_else(FileTime::default, time);
+        let is_read_only = le32(standard, 32).is_some_and(|bits| bits & READ_ONLY != 0);
+        let mode = match kind {
+            FileKind::Directory => 0o755,
+            FileKind::Symlink => 0o777,
+            _ if is_read_only => 0o444,
+            _ => 0o644,
+        };
+        let is_name = |found: &&Attribute| match &found.body {
+            AttributeBody::Resident(name) if found.kind == kinds::FILE_NAME => u8_at(name, 65) != Some(DOS),
+            _ => false,
+        };
+        let links = file.attributes.iter().filter(is_name).count();
+        let (size_bytes, stored_bytes) = match file.find(kinds::DATA, "").map(|data| &data.body) {
+            _ if kind != FileKind::File => (0, 0),
+            None => (0, 0),
+            Some(AttributeBody::Resident(bytes)) => (bytes.len() as u64, bytes.len() as u64),
+            Some(AttributeBody::Outside(outside)) => {
+                let stored = outside.extents.iter().filter(|extent| extent.lcn.is_some());
+                let clusters = stored.fold(0_u64, |sum, extent| sum.saturating_add(extent.count));
+                (outside.size, clusters.saturating_mul(self.volume.cluster_bytes))
+            }
+        };
+        Ok(FileMetadata {
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            links: links.max(1) as u32,
+            size_bytes,
+            stored_bytes,
+            accessed: stamp(24),
+            modified: stamp(8),
+            changed: stamp(16),
+            created: Some(stamp(0)),
+        })
+    }
+
+    fn list(&self, directory: FsNode, each: &mut EachEntry<'_>) -> Result<(), Error> {
+        let file = self.file(directory)?;
+        if self.kind(&file)? != FileKind::Directory {
+            return Err(Error::NotADirectory);
+        }
+        self.nodes(&file, &mut |node| {
+            for entry in index::entries(node).map_err(|what| damaged(file.record, what))? {
+                let is_own = record_of(entry.reference) < own::FIRST_OF_USERS;
+                if !entry.is_dos && !is_own && !entry.name.is_empty() {
+                    let node = FsNode { tree: 0, inode: entry.reference };
+                    each(DirEntry { name: of_utf16(entry.name), node })?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn link(&self, link: FsNode) -> Result<Vec<u8>, Error> {
+        let file = self.file(link)?;
+        match self.reparse(&file)? {
+            Some(ReparsePoint::Link(target)) => link_target(target, "NTFS record", file.record),
+            None => match interix_link(&file) {
+                Some(target) => link_target(target, "NTFS record", file.record),
+                None => Err(Error::NotALink),
+            },
+            _ => Err(Error::NotALink),
+        }
+    }
+
+    fn read(&self, file: FsNode, range: Range<u64>, each: &mut EachData<'_>) -> Result<(), Error> {
+        let file = self.file(file)?;
+        let Some(data) = self.data(&file)? else { return Ok(()) };
+        match &data.body {
+            AttributeBody::Resident(bytes) => {
+                let end = (bytes.len() as u64).min(range.end);
+                match range.start < end {
+                    true => each(range.start, &bytes[range.start as usize..end as usize]),
+                    false => Ok(()),
+                }
+            }
+            AttributeBody::Outside(outside) if data.flags & flags::COMPRESSED != 0 => {
+                self.unpack(file.record, outside, &range, each)
+            }
+            AttributeBody::Outside(outside) => {
+                self.plain_runs(outside, &range, &mut |run| self.volume.source.deliver(run, each))
+            }
+        }
+    }
+
+    fn runs(&self, file: FsNode, each: &mut EachRun<'_>) -> Result<(), Error> {
+        let file = self.file(file)?;
+        let Some(data) = self.data(&file)? else { return Ok(()) };
+        match &data.body {
+            AttributeBody::Resident(_) => Ok(()),
+            AttributeBody::Outside(outside) if data.flags & flags::COMPRESSED != 0 => {
+                let bytes = |clusters: u64| clusters.saturating_mul(self.volume.cluster_bytes);
+                self.units(
+                    file.record,
+                    outside,
+                    &(0..u64::MAX),
+                    &mut |CompressionUnit { bytes: unit, extents, is_packed }| {
+                        for extent in extents {
+                            let (place, len) = (bytes(extent.lcn.unwrap_or(0)), bytes(extent.count));
+                            let within = bytes(extent.vcn) - unit.start;
+                            each(match is_packed {
+                                true => FileRun {
+                                    unpacked_len: Some(unit.end - unit.start),
+                                    ..FileRun::plain(unit.start, place, len)
+                                },
+                                false => FileRun::plain(unit.start + within, place, len),
+                            })?;
+                        }
+                        Ok(())
+                    },
+                )
+            }
+            AttributeBody::Outside(outside) => self.plain_runs(outside, &(0..u64::MAX), each),
+        }
+    }
+
+    /// Named streams, as `user.NAME`, and what else has no place in a plain file.
+    fn attributes(&self, node: FsNode) -> Result<Vec<Vec<u8>>, Error> {
+        let file = self.file(node)?;
+        let name = |found: &Attribute| match found.kind {
+            kinds::DATA if !found.name.is_empty() => {
+                Some([b"user.", &of_utf16(found.name.iter().copied())[..]].concat())
+            }
+            kinds::EXTENDED => Some(b"system.ntfs_ea".to_vec()),
+            _ => None,
+        };
+        Ok(file.attributes.iter().filter_map(name).collect())
+    }
+}

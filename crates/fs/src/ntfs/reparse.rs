@@ -1,0 +1,50 @@
+//! Reparse points: links, and marks that a file's data is kept in some other way.
+
+use crate::bytes::{le16, le32};
+use crate::names::{of_utf16, units};
+
+/// What a reparse point makes of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ReparsePoint {
+    /// A link to there.
+    Link(Vec<u8>),
+    /// A socket, pipe or device that Linux made under Windows.
+    Special,
+    /// Its data is not where data is.
+    Elsewhere(&'static str),
+    /// Says something else about it, and its data is its data.
+    Other,
+}
+
+/// Reads one; `None` if it is damaged.
+pub(super) fn parse(value: &[u8]) -> Option<ReparsePoint> {
+    const JUNCTION: u32 = 0xa000_0003;
+    const SYMLINK: u32 = 0xa000_000c;
+    const LINUX_SYMLINK: u32 = 0xa000_001d;
+    // The data of a link begins behind its four numbers, and flags of symbolic ones.
+    let link = |names_at: usize| {
+        let name = |at: usize| {
+            let (from, len) = (usize::from(le16(value, at)?), usize::from(le16(value, at + 2)?));
+            value.get(names_at + from..names_at + from + len)
+        };
+        let (full, shown) = (name(8)?, name(12)?);
+        let name = if shown.is_empty() { full } else { shown };
+        let name = of_utf16(units(name));
+        let name = name.strip_prefix(br"\??\").unwrap_or(&name);
+        let slashes = name.iter().map(|&byte| if byte == b'\\' { b'/' } else { byte });
+        Some(ReparsePoint::Link(slashes.collect()))
+    };
+    match le32(value, 0)? {
+        JUNCTION => link(16),
+        SYMLINK => link(20),
+        LINUX_SYMLINK => Some(ReparsePoint::Link(value.get(12..)?.to_vec())),
+        0x8000_0023..=0x8000_0026 => Some(ReparsePoint::Special),
+        0x8000_0017 => Some(ReparsePoint::Elsewhere("a file that Windows compressed as a whole (WOF)")),
+        0x8000_0013 => Some(ReparsePoint::Elsewhere("a file that Windows Server deduplicated")),
+        0xc000_0004 | 0x8000_0021 => Some(ReparsePoint::Elsewhere("a file that is kept on another storage")),
+        tag if tag & 0xffff_0fff == 0x9000_001a => {
+            Some(ReparsePoint::Elsewhere("a file that is kept by a cloud service"))
+        }
+        _ => Some(ReparsePoint::Other),
+    }
+}

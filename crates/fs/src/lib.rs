@@ -1,9 +1,10 @@
 //! Files: reads file systems out of anything that can be read at an offset. Nothing here writes.
 //!
-//! [`open`] recognises ext2, ext3, ext4, XFS, btrfs, FAT, exFAT and NTFS, and gives a [`FileSystem`]: directories are
-//! listed, attributes read, and the data of files delivered in order, holes left out. What is
-//! damaged is an error that names the structure; what is not supported is an error that names the
-//! feature. What can be read but is not the newest state is a [`Note`].
+//! [`open`] recognises ext2, ext3, ext4, XFS, btrfs, FAT, exFAT and NTFS, and gives a
+//! [`FileSystem`]: directories are listed, attributes read, and the data of files delivered in
+//! order, holes left out. What is damaged is an error that names the structure; what is not
+//! supported is an error that names the feature. What can be read but is not the newest state is a
+//! [`Note`].
 //!
 //! Every byte of a file system is untrusted: no decoder here panics, allocates by a number it
 //! read without a bound, or goes round in a circle. The bound is nearly always the size of what is
@@ -12,6 +13,7 @@
 //! Reading order: [`FileSystem`], then `source` (how bytes are read), then one directory per
 //! family.
 
+mod acl;
 mod btrfs;
 mod bytes;
 mod census;
@@ -225,7 +227,17 @@ pub trait FileSystem {
     /// # Errors
     /// They cannot be read, or are damaged.
     fn attributes(&self, node: FsNode) -> Result<Vec<Vec<u8>>, Error>;
+
+    /// The value of an extended attribute, as Linux hands it to programs: of an access control list
+    /// the kernel's own form, whatever it is on the disk.
+    ///
+    /// # Errors
+    /// There is none of that name, its value cannot be read, or is none that a program could have.
+    fn attribute(&self, node: FsNode, name: &[u8]) -> Result<Vec<u8>, Error>;
 }
+
+/// The longest value of an extended attribute that Linux hands on, bytes.
+const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 
 /// Takes places of a file's data. It ends the listing with [`Error::Stopped`].
 pub type EachRun<'a> = dyn FnMut(FileRun) -> Result<(), Error> + 'a;

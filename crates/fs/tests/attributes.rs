@@ -1,4 +1,5 @@
-//! Names of extended attributes are those that Linux shows, wherever a file system keeps them.
+//! Names and values of extended attributes are those that Linux shows, wherever a file system keeps
+//! them.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -8,12 +9,14 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use common::{image, mounted, open, program, run};
-use rustix::fs::{XattrFlags, llistxattr, lsetxattr};
+use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
 
 /// An ACL of more than what the permissions say: version 2, then tag, permissions and number of
 /// each entry.
@@ -59,8 +62,8 @@ fn make(at: &Path, many: usize, large_bytes: usize) {
     }
 }
 
-/// What Linux shows at each path.
-fn shown(at: &Path) -> BTreeMap<String, Vec<String>> {
+/// What Linux shows at each path: names, and values.
+fn shown(at: &Path) -> BTreeMap<String, BTreeMap<String, Vec<u8>>> {
     let paths =
         ["plain", "commented", "shared", "large", "directory", "directory/inherits", "link", "some", "many"];
     let names = |path: &str| {
@@ -69,15 +72,20 @@ fn shown(at: &Path) -> BTreeMap<String, Vec<String>> {
         // To root XFS lists an ACL a second time, by the name that it has on the disk.
         let is_shown = |name: &&[u8]| !name.is_empty() && !name.starts_with(b"trusted.SGI_ACL_");
         let names = list[..len].split(|byte| *byte == 0).filter(is_shown);
-        let mut names: Vec<_> = names.map(|name| String::from_utf8(name.to_vec()).unwrap()).collect();
-        names.sort();
-        (path.to_owned(), names)
+        let value = |name: &[u8]| {
+            let mut value = vec![0; 65_536];
+            let len = lgetxattr(at.join(path), OsStr::from_bytes(name), &mut value[..]).unwrap();
+            value.truncate(len);
+            value
+        };
+        let all = names.map(|name| (String::from_utf8(name.to_vec()).unwrap(), value(name))).collect();
+        (path.to_owned(), all)
     };
     paths.into_iter().map(names).collect()
 }
 
 #[test]
-fn names_are_those_that_linux_shows() {
+fn names_and_values_are_those_that_linux_shows() {
     let dir = tempfile::tempdir().unwrap();
     for (make_it, many) in [
         (&["mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096"][..], 60),
@@ -110,14 +118,12 @@ fn names_are_those_that_linux_shows() {
                 "link" => common::entries(&*fs, fs.root())[&b"link"[..]],
                 _ => node.unwrap(),
             };
-            let mut here: Vec<_> = fs
-                .attributes(node)
-                .unwrap()
-                .into_iter()
-                .map(|name| String::from_utf8(name).unwrap())
+            let names = fs.attributes(node).unwrap().into_iter();
+            let here: BTreeMap<_, _> = names
+                .map(|name| (String::from_utf8(name.clone()).unwrap(), fs.attribute(node, &name).unwrap()))
                 .collect();
-            here.sort();
-            assert_eq!(here, there, "{path}, {make_it:?}");
+            assert!(here == there, "{path}, {make_it:?}: {here:?} for {there:?}");
+            assert!(fs.attribute(node, b"user.none").is_err());
             assert_eq!(here.is_empty(), path == "plain", "{path}, {make_it:?}: {here:?}");
         }
     }

@@ -1,6 +1,8 @@
 //! `wattle ls` and `wattle get`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -26,6 +28,21 @@ pub struct FilesOn {
     pub force: Force,
     #[command(flatten)]
     pub engine: Engine,
+}
+
+impl FilesOn {
+    /// What is read beside the members: maps, keys, headers and backups.
+    pub fn read_beside(&self) -> Vec<PathBuf> {
+        let keys = &self.maps.keys;
+        let plain = [&self.overlay.backup_files, &keys.passphrases, &keys.key_files, &keys.volume_keys];
+        // Of `MEMBER=FILE` either may have further `=` in it.
+        let named = self.maps.maps.iter().chain(&keys.headers).flat_map(|named| {
+            let bytes = named.as_bytes();
+            let cuts = (0..bytes.len()).filter(|&at| bytes[at] == b'=');
+            cuts.map(|at| PathBuf::from(OsStr::from_bytes(&bytes[at + 1..])))
+        });
+        plain.into_iter().flatten().cloned().chain(named).collect()
+    }
 }
 
 /// Lists files of the file system on a volume, without mounting it.
@@ -93,6 +110,10 @@ pub struct GetArgs {
     /// Replace files that are there already, each once what replaces it is whole.
     #[arg(long)]
     pub overwrite: bool,
+    /// Extended attributes too: access control lists, labels, capabilities. What cannot be given
+    /// there, or by this user, is listed.
+    #[arg(long)]
+    pub xattrs: bool,
     #[command(flatten)]
     pub json: Json,
 }

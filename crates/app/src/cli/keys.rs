@@ -34,7 +34,8 @@ pub struct KeyArgs {
     /// several times.
     #[arg(long = "header", value_name = "MEMBER=FILE")]
     pub headers: Vec<OsString>,
-    /// How much memory opening a key slot may take [default: 2G, or what is available if that is less].
+    /// How much memory opening a key slot may take [default: 2G, or what is available if that is
+    /// less].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub unlock_memory: Option<u64>,
 }

@@ -259,16 +259,26 @@ impl RescueLoss {
         }
     }
 
-    /// The same of files of this file system. Owners come out only if root does it.
-    pub fn of_files(mut self, file_system: FileSystemLoss, owners_kept: bool) -> Self {
+    /// The same of files of this file system. Owners come out only if root does it, and extended
+    /// attributes only if they are asked for.
+    pub fn of_files(
+        mut self,
+        file_system: FileSystemLoss,
+        owners_kept: bool,
+        attributes_wanted: bool,
+    ) -> Self {
         self.file_systems.push(file_system);
-        let with_attributes = self.totals.with_attributes;
-        self.not_kept = vec![
-            format!(
-                "extended attributes, with ACLs, labels and capabilities (files that have some: {with_attributes})"
-            ),
-            "flags such as immutable or append-only".to_owned(),
-        ];
+        let files = self.totals.with_attributes;
+        let attributes = match attributes_wanted {
+            false => Some(format!(
+                "extended attributes, with ACLs, labels and capabilities (files that have some: {files})"
+            )),
+            true => (files > 0).then(|| {
+                format!("extended attributes that could not be given (files that have some: {files})")
+            }),
+        };
+        self.not_kept =
+            attributes.into_iter().chain(["flags such as immutable or append-only".to_owned()]).collect();
         if !owners_kept {
             self.not_kept.push("owners and groups, which only root can give".to_owned());
         }

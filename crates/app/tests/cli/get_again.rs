@@ -288,6 +288,37 @@ fn attributes_that_do_not_come_out_are_counted_and_listed() {
     }
     let said = run(["get", "--to", &room.name("again"), &image]).ok();
     assert!(said.stderr.contains("without the extended attributes or ACLs of 2 of these"), "{}", said.stderr);
+    if !crate::harness::require("getfattr") {
+        return;
+    }
+    // Asked for, they come out; a former run's files get them too.
+    let value = |name: &str, file: &str| {
+        let path = room.path("again").join(file);
+        tool("getfattr", ["--only-values", "-n", name, path.to_str().unwrap()])
+    };
+    let said = run(["get", "--xattrs", "--resume", "--to", &room.name("again"), "--json", &image]).ok();
+    assert_eq!(said.json()["loss"]["totals"]["with_attributes"], 0, "{}", said.stderr);
+    assert_eq!(value("user.comment", "photo3"), "sunset");
+    assert_eq!(value("security.label", "photo3"), "secret");
+    let other = room.name("other");
+    run(["get", "--xattrs", "--to", &other, "--path", "/photo7", &image]).ok();
+    assert_eq!(tool("getfattr", ["--only-values", "-n", "user.a", &format!("{other}/photo7")]), "b");
+    run(["get", "--xattrs", "--to", "-", "--path", "/photo7", &image]).failed(2, "WTL-0001", &["--xattrs"]);
+}
+
+/// A file that a key or a backup is read from is not what comes out, whatever its name.
+#[test]
+fn keys_are_not_replaced_by_what_comes_out() {
+    let room = Room::new();
+    let Some(image) = image(&room, "ext4") else { return };
+    let out = room.path("out");
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("photo3"), "a passphrase").unwrap();
+    let key = out.join("photo3").to_str().unwrap().to_owned();
+    let said = run(["get", "--overwrite", "--to", out.to_str().unwrap(), "--passphrase-file", &key, &image]);
+    assert_eq!(said.status, 1, "{said:?}");
+    assert_eq!(fs::read(out.join("photo3")).unwrap(), b"a passphrase");
+    assert!(out.join("photo7").exists());
 }
 
 /// What `btrfs subvolume set-default` chose is shown, as a mount would; that there are others is

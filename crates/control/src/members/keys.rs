@@ -83,8 +83,8 @@ impl fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// Of what was given. `memory_bytes` is what a key derivation may take; `None` for 2 GiB, or what
-    /// the machine has left if that is less.
+    /// Of what was given. `memory_bytes` is what a key derivation may take; `None` for 2 GiB, or
+    /// what the machine has left if that is less.
     #[must_use]
     pub fn new(
         given: Vec<GivenKey>,

@@ -270,7 +270,7 @@ impl Btrfs {
         let directory = self.superblock.root_directory;
         let range = ItemKey::new(directory, DIR_ITEM, 0)..=ItemKey::new(directory, DIR_ITEM, u64::MAX);
         tree::items(self, self.superblock.root_tree, range, &mut |_, item| {
-            each_entry(item, &mut |location, name| {
+            each_entry(item, &mut |location, name, _| {
                 if name == b"default" {
                     default = Some(location.object);
                 }
@@ -344,7 +344,7 @@ impl Btrfs {
         let range =
             ItemKey::new(directory.inode, DIR_INDEX, 0)..=ItemKey::new(directory.inode, DIR_INDEX, u64::MAX);
         self.items(directory.tree, range, &mut |_, item| {
-            each_entry(item, &mut |location, name| {
+            each_entry(item, &mut |location, name, _| {
                 let node = self.named(directory, location, name)?.filter(|_| !name.is_empty());
                 let what = "an entry of it is none";
                 let damaged = Error::Damaged { structure: "btrfs directory", at: directory.inode, what };
@@ -408,8 +408,8 @@ fn is_reference(item: &[u8], directory: u64, name: &[u8]) -> bool {
         && item.get(NAME_AT..NAME_AT + name.len()) == Some(name)
 }
 
-/// Takes where an entry leads, and its name.
-type EachLocation<'a> = dyn FnMut(ItemKey, &[u8]) -> Result<(), Error> + 'a;
+/// Takes where an entry leads, its name, and its value if it is an attribute.
+type EachLocation<'a> = dyn FnMut(ItemKey, &[u8], &[u8]) -> Result<(), Error> + 'a;
 
 /// Entries in one item: mostly one; several if their names have the same hash.
 fn each_entry(item: &[u8], each: &mut EachLocation<'_>) -> Result<(), Error> {
@@ -419,16 +419,36 @@ fn each_entry(item: &[u8], each: &mut EachLocation<'_>) -> Result<(), Error> {
         let lens = le16(rest, 25).zip(le16(rest, 27));
         let entry = ItemKey::decode(rest, 0).zip(lens).and_then(|(location, (data_len, name_len))| {
             let name_end = HEADER_BYTES + usize::from(name_len);
-            let name = rest.get(HEADER_BYTES..name_end)?;
-            Some((location, name, rest.get(name_end + usize::from(data_len)..)?))
+            let (name, behind) = (rest.get(HEADER_BYTES..name_end)?, rest.get(name_end..)?);
+            let (value, behind) = behind.split_at_checked(usize::from(data_len))?;
+            Some((location, name, value, behind))
         });
         let what = "an entry that ends beyond its item";
-        let (location, name, behind) =
+        let (location, name, value, behind) =
             entry.ok_or(Error::Damaged { structure: "btrfs directory item", at: 0, what })?;
-        each(location, name)?;
+        each(location, name, value)?;
         rest = behind;
     }
     Ok(())
+}
+
+impl Btrfs {
+    /// Calls `each` with name and value of the extended attributes that programs see.
+    fn each_attribute(&self, node: FsNode, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Error> {
+        if self.is_stub(node) {
+            return Ok(());
+        }
+        let range = ItemKey::new(node.inode, XATTR_ITEM, 0)..=ItemKey::new(node.inode, XATTR_ITEM, u64::MAX);
+        self.items(node.tree, range, &mut |_, item| {
+            // An attribute is stored as an entry of a directory is, with a value and no target.
+            each_entry(item, &mut |_, name, value| {
+                if !name.starts_with(PROPERTIES) {
+                    each(name, value);
+                }
+                Ok(())
+            })
+        })
+    }
 }
 
 impl FileSystem for Btrfs {
@@ -503,20 +523,18 @@ impl FileSystem for Btrfs {
 
     fn attributes(&self, node: FsNode) -> Result<Vec<Vec<u8>>, Error> {
         let mut names = Vec::new();
-        if self.is_stub(node) {
-            return Ok(names);
-        }
-        let range = ItemKey::new(node.inode, XATTR_ITEM, 0)..=ItemKey::new(node.inode, XATTR_ITEM, u64::MAX);
-        self.items(node.tree, range, &mut |_, item| {
-            // An attribute is stored as an entry of a directory is, with a value and no target.
-            each_entry(item, &mut |_, name| {
-                if !name.starts_with(PROPERTIES) {
-                    names.push(name.to_vec());
-                }
-                Ok(())
-            })
-        })?;
+        self.each_attribute(node, &mut |name, _| names.push(name.to_vec()))?;
         Ok(names)
+    }
+
+    fn attribute(&self, node: FsNode, name: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut found = None;
+        self.each_attribute(node, &mut |other, value| {
+            if other == name {
+                found = Some(value.to_vec());
+            }
+        })?;
+        found.ok_or(Error::NoSuchEntry)
     }
 }
 

@@ -1,9 +1,10 @@
-//! Names of extended attributes: some behind the fields of the inode, more in a block of their own.
+//! Extended attributes: some behind the fields of the inode, more in a block of their own.
 
 use crate::bytes::{le16, le32, u8_at};
 use crate::error::Error;
 use crate::ext::Ext;
 use crate::ext::inode::Inode;
+use crate::{ATTRIBUTE_BYTES_MAX, FsNode, acl};
 
 const MAGIC: u32 = 0xea02_0000;
 const BLOCK_HEADER_BYTES: usize = 32;
@@ -16,13 +17,54 @@ const BLOCK_HIGH_AT: usize = 0x76;
 /// In place of a prefix: `system.`, of which `system.data` is data that is kept in the inode.
 const SYSTEM: u8 = 7;
 
+/// An attribute, and where its value is.
+struct Entry {
+    name: Vec<u8>,
+    value: Value,
+}
+
+enum Value {
+    Here(Vec<u8>),
+    /// The data of an inode of its own.
+    Inode {
+        number: u32,
+        len: usize,
+    },
+}
+
 /// The names of all, as Linux shows them.
 pub fn names(ext: &Ext, inode: &Inode) -> Result<Vec<Vec<u8>>, Error> {
-    let mut names = Vec::new();
+    Ok(entries(ext, inode)?.into_iter().map(|entry| entry.name).collect())
+}
+
+/// The value of one, as Linux hands it on.
+pub fn value(ext: &Ext, inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Error> {
+    let found = entries(ext, inode)?.into_iter().find(|entry| entry.name == name);
+    let value = match found.ok_or(Error::NoSuchEntry)?.value {
+        Value::Here(value) => value,
+        Value::Inode { number, len } if len <= ATTRIBUTE_BYTES_MAX => {
+            let mut value = vec![0; len];
+            let holder = ext.inode(FsNode { tree: 0, inode: number.into() })?;
+            ext.read_inode(&holder, &(0..len as u64), &mut |at, bytes| {
+                value[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+                Ok(())
+            })?;
+            value
+        }
+        Value::Inode { .. } => return Err(inode.damaged("an attribute that is longer than it can be")),
+    };
+    match name.starts_with(b"system.posix_acl_") {
+        true => acl::of_ext(&value).ok_or_else(|| inode.damaged("its access control list is none")),
+        false => Ok(value),
+    }
+}
+
+fn entries(ext: &Ext, inode: &Inode) -> Result<Vec<Entry>, Error> {
+    let mut found = Vec::new();
     let damaged = || inode.damaged("its extended attributes are none");
     let within = &inode.bytes[inode.extra_at..];
     if le32(within, 0) == Some(MAGIC) {
-        collect(&within[4..], &mut names).ok_or_else(damaged)?;
+        collect(&within[4..], 0, &mut found).ok_or_else(damaged)?;
     }
     let block = le32(&inode.bytes, BLOCK_AT).zip(le16(&inode.bytes, BLOCK_HIGH_AT));
     let block = block.map_or(0, |(low, high)| u64::from(low) | u64::from(high) << 32);
@@ -31,20 +73,25 @@ pub fn names(ext: &Ext, inode: &Inode) -> Result<Vec<Vec<u8>>, Error> {
         if le32(&bytes, 0) != Some(MAGIC) {
             return Err(damaged());
         }
-        collect(&bytes[BLOCK_HEADER_BYTES..], &mut names).ok_or_else(damaged)?;
+        collect(&bytes, BLOCK_HEADER_BYTES, &mut found).ok_or_else(damaged)?;
     }
-    Ok(names)
+    Ok(found)
 }
 
-/// Entries up to one that is zeros, or up to the end; `None` if one ends beyond it.
-fn collect(entries: &[u8], names: &mut Vec<Vec<u8>>) -> Option<()> {
-    let mut at = 0;
-    while le32(entries, at).is_some_and(|entry| entry != 0) {
-        let name_len = usize::from(u8_at(entries, at)?);
-        let name = entries.get(at + ENTRY_BYTES..)?.get(..name_len)?;
-        let index = u8_at(entries, at + 1)?;
+/// Entries from `at` on, up to one that is zeros, or up to the end; values are counted from the
+/// start. `None` if one ends beyond it.
+fn collect(bytes: &[u8], mut at: usize, found: &mut Vec<Entry>) -> Option<()> {
+    while le32(bytes, at).is_some_and(|entry| entry != 0) {
+        let name_len = usize::from(u8_at(bytes, at)?);
+        let name = bytes.get(at + ENTRY_BYTES..)?.get(..name_len)?;
+        let index = u8_at(bytes, at + 1)?;
+        let (value_at, len) = (usize::from(le16(bytes, at + 2)?), le32(bytes, at + 8)? as usize);
+        let value = match le32(bytes, at + 4)? {
+            0 => Value::Here(bytes.get(value_at..value_at.checked_add(len)?)?.to_vec()),
+            number => Value::Inode { number, len },
+        };
         if (index, name) != (SYSTEM, b"data") {
-            names.push([prefix(index), name].concat());
+            found.push(Entry { name: [prefix(index), name].concat(), value });
         }
         at += (ENTRY_BYTES + name_len).next_multiple_of(4);
     }
@@ -71,13 +118,16 @@ mod tests {
 
     #[test]
     fn an_entry_that_ends_beyond_its_place_is_none() {
-        let mut names = Vec::new();
-        let mut entry = [0; 20];
-        (entry[0], entry[1]) = (4, 1);
-        entry[16..].copy_from_slice(b"name");
-        assert_eq!(collect(&entry, &mut names), Some(()));
-        assert_eq!(names, [b"user.name"]);
-        entry[0] = 5;
-        assert_eq!(collect(&entry, &mut names), None);
+        let mut found = Vec::new();
+        let mut entry = [0; 24];
+        (entry[0], entry[1], entry[2], entry[8]) = (4, 1, 20, 2);
+        entry[16..].copy_from_slice(b"nameok\0\0");
+        assert_eq!(collect(&entry[..22], 0, &mut found), Some(()));
+        assert_eq!(found[0].name, b"user.name");
+        assert!(matches!(&found[0].value, Value::Here(value) if value == b"ok"));
+        entry[8] = 5;
+        assert_eq!(collect(&entry, 0, &mut found), None, "its value");
+        (entry[0], entry[8]) = (9, 0);
+        assert_eq!(collect(&entry, 0, &mut found), None, "its name");
     }
 }

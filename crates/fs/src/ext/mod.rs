@@ -256,6 +256,10 @@ impl FileSystem for Ext {
     fn attributes(&self, node: FsNode) -> Result<Vec<Vec<u8>>, Error> {
         attributes::names(self, &self.inode(node)?)
     }
+
+    fn attribute(&self, node: FsNode, name: &[u8]) -> Result<Vec<u8>, Error> {
+        attributes::value(self, &self.inode(node)?, name)
+    }
 }
 
 /// Makes the checksums of fast commits right, for fuzzing.

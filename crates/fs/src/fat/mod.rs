@@ -292,4 +292,8 @@ impl FileSystem for Fat {
     fn attributes(&self, node: FsNode) -> Result<Vec<Vec<u8>>, Error> {
         self.entry(node).map(|_| Vec::new())
     }
+
+    fn attribute(&self, _node: FsNode, _name: &[u8]) -> Result<Vec<u8>, Error> {
+        Err(Error::NoSuchEntry)
+    }
 }

@@ -24,8 +24,8 @@ use crate::error::Error;
 use crate::names::{of_utf16, units};
 use crate::source::{ByteSource, FileRun};
 use crate::{
-    About, DirEntry, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem, FileTime, FsNode,
-    Note, link_target,
+    ATTRIBUTE_BYTES_MAX, About, DirEntry, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem,
+    FileTime, FsNode, Note, link_target,
 };
 
 use record::{
@@ -497,5 +497,18 @@ impl FileSystem for Ntfs {
             _ => None,
         };
         Ok(file.attributes.iter().filter_map(name).collect())
+    }
+
+    fn attribute(&self, node: FsNode, name: &[u8]) -> Result<Vec<u8>, Error> {
+        let file = self.file(node)?;
+        let stream = name.strip_prefix(b"user.").ok_or(Error::NoSuchEntry)?;
+        let is_it = |found: &&Attribute| {
+            found.kind == kinds::DATA && of_utf16(found.name.iter().copied()) == stream && !stream.is_empty()
+        };
+        let found = file.attributes.iter().find(is_it).ok_or(Error::NoSuchEntry)?;
+        match found.flags & (flags::COMPRESSED | flags::ENCRYPTED) {
+            0 => self.volume.whole(file.record, found, ATTRIBUTE_BYTES_MAX as u64),
+            _ => Err(Error::Unsupported { what: "a named stream that is compressed or encrypted" }),
+        }
     }
 }

@@ -206,4 +206,8 @@ impl FileSystem for Xfs {
     fn attributes(&self, node: FsNode) -> Result<Vec<Vec<u8>>, Error> {
         attributes::names(self, &Inode::read(self, node.inode)?)
     }
+
+    fn attribute(&self, node: FsNode, name: &[u8]) -> Result<Vec<u8>, Error> {
+        attributes::value(self, &Inode::read(self, node.inode)?, name)
+    }
 }

@@ -5,14 +5,14 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, chmodat,
-    chownat, fchmod, fchown, fstat, fstatvfs, fsync, futimens, linkat, mkdirat, mkfifoat, openat, readlinkat,
-    renameat, renameat_with, statat, symlinkat, syncfs, unlinkat, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
+    chmodat, chownat, fchmod, fchown, fstat, fstatvfs, fsync, futimens, linkat, mkdirat, mkfifoat, openat,
+    readlinkat, renameat, renameat_with, setxattr, statat, symlinkat, syncfs, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -161,7 +161,7 @@ impl OutputDirectory {
     /// Gives a link or a pipe that was just made its owner and times. In a directory that others
     /// may write to, another file may have its name by now, such as a second name of one that
     /// matters: so what has the name is held first, and refused if it cannot be what was made.
-    pub fn dress_name(&self, name: &[u8], metadata: &FileMetadata, owner: bool) -> io::Result<()> {
+    pub fn dress_name(&self, name: &[u8], metadata: &FileMetadata, owner: bool) -> io::Result<MadeName> {
         let held = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let held = openat(&self.fd, OsStr::from_bytes(name), held, Mode::empty())?;
         let (found, expected) = (
@@ -185,10 +185,30 @@ impl OutputDirectory {
             // Before Linux 5.8 the name that the kernel has for the descriptor has to do.
             Err(Errno::INVAL) => {
                 let path = format!("/proc/self/fd/{}", held.as_raw_fd());
-                Ok(utimensat(CWD, path, &times(metadata), AtFlags::empty())?)
+                utimensat(CWD, path, &times(metadata), AtFlags::empty())?;
             }
-            set => Ok(set?),
+            set => set?,
         }
+        Ok(MadeName(held))
+    }
+}
+
+impl AsFd for OutputDirectory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A link or a pipe that was just made, held.
+pub struct MadeName(OwnedFd);
+
+impl MadeName {
+    /// Gives it an extended attribute.
+    pub fn attach(&self, name: &OsStr, value: &[u8]) -> io::Result<()> {
+        // It is held by what stands for it, which takes no attributes: the name that the kernel has
+        // for that leads to itself.
+        let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        Ok(setxattr(path, name, value, XattrFlags::empty())?)
     }
 }
 

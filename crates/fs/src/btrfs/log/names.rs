@@ -101,7 +101,7 @@ impl Replay<'_> {
             let range = ItemKey::new(number, DIR_INDEX, 0)..=ItemKey::new(number, DIR_INDEX, u64::MAX);
             let held = &mut self.held;
             self.changes.items(self.btrfs, self.base, range, &mut |key, item| {
-                each_entry(item, &mut |location, name| {
+                each_entry(item, &mut |location, name, _| {
                     *held += 3 * name.len() + 128;
                     directory.by_index.insert(key.offset, (name.to_vec(), location));
                     directory.by_name.insert(name.to_vec(), key.offset);
@@ -151,7 +151,7 @@ impl Replay<'_> {
         item: &[u8],
     ) -> Result<(), Error> {
         let mut entries = Vec::new();
-        each_entry(item, &mut |location, name| {
+        each_entry(item, &mut |location, name, _| {
             entries.push((location, name.to_vec()));
             Ok(())
         })?;
@@ -343,7 +343,7 @@ fn logged_names_of(log: &BTreeMap<ItemKey, Vec<u8>>, number: u64) -> Result<Vec<
 /// Whether an entry's item has an entry of that name.
 fn has_name(item: &[u8], name: &[u8]) -> bool {
     let mut found = false;
-    let read = each_entry(item, &mut |_, there| {
+    let read = each_entry(item, &mut |_, there, _| {
         found |= there == name;
         Ok(())
     });

@@ -28,7 +28,7 @@ use crate::members;
 use crate::output::text::printable;
 use crate::output::{self, Screen};
 use checksums::Checksums;
-use extract::{ExtractCounts, Extracted, Extraction, WhatIsThere};
+use extract::{ExtractCounts, Extracted, Extraction, WhatComesOut, WhatIsThere};
 use survey::Survey;
 
 /// In place of a directory or file: the standard output.
@@ -51,10 +51,11 @@ struct Report {
 /// There is no such volume, file system or path, the output cannot be written, or something did not
 /// come out.
 pub fn run(access: &MemberAccess, args: &GetArgs, screen: Screen) -> Result<(), Problem> {
-    if args.to == STDOUT && (args.json.json || args.checksums.is_some() || args.report.is_some()) {
+    let is_more = args.json.json || args.checksums.is_some() || args.report.is_some() || args.xattrs;
+    if args.to == STDOUT && is_more {
         return Err(Problem::new(
             Code::Usage,
-            "--to - with --json, --checksums or --report",
+            "--to - with --json, --checksums, --report or --xattrs",
             "the standard output carries the file's bytes, and one file has one name",
             "extract it into a directory",
         ));
@@ -163,13 +164,15 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
     let report_to = args.report.as_ref().map(|path| LossFile::create(Path::new(path), replace, &others));
     let report_to = report_to.transpose()?;
     let there = WhatIsThere { overwrite, resume };
+    let wanted = WhatComesOut { partial: args.partial, attributes: args.xattrs };
     let lists_whole = report_to.is_some();
-    let mut extraction =
-        Extraction::new(opened, place, checksums, there, args.partial, lists_whole, progress);
+    let mut extraction = Extraction::new(opened, place, checksums, there, wanted, lists_whole, progress);
     // Of members also the maps beside them.
     let maps: Vec<_> = others.iter().map(|path| beside(path, ".map")).collect();
+    let beside = args.on.read_beside();
     let own = others.iter().copied().chain(args.report.as_ref().map(Path::new));
-    let own = own.chain(maps.iter().map(|path| &**path)).filter_map(|path| std::fs::metadata(path).ok());
+    let own = own.chain(maps.iter().map(|path| &**path)).chain(beside.iter().map(|path| &**path));
+    let own = own.filter_map(|path| std::fs::metadata(path).ok());
     extraction.spare(own.map(|found| (found.dev(), found.ino())).collect());
     match name {
         Some(name) => extraction.one(name, node),
@@ -185,8 +188,11 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
             .and(summed),
     };
     let files = whole.into_iter().chain(failures.iter().map(FileLoss::from)).collect();
-    let loss = RescueLoss::new("get", opened.members.clone(), files, counts.whole(), &result)
-        .of_files(opened.loss(), rustix::process::geteuid().is_root());
+    let loss = RescueLoss::new("get", opened.members.clone(), files, counts.whole(), &result).of_files(
+        opened.loss(),
+        rustix::process::geteuid().is_root(),
+        args.xattrs,
+    );
     let reported = report_to.map_or(Ok(()), |report_to| report_to.write(&loss, units));
     let result = both(result, reported);
     if args.json.json {

@@ -1,10 +1,12 @@
 //! A tree of files, from a file system into a directory.
 
+mod attributes;
+mod outcome;
 mod salvage;
 mod settle;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -13,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::ProgressBar;
 use rustix::fs::{FileType, Stat};
-use serde::Serialize;
 use wattle_control::Problem;
 use wattle_fs::{DirEntry, Error, FileKind, FileMetadata, FsNode};
 
@@ -22,108 +23,14 @@ use crate::commands::files::place::{OutputDirectory, dress, is_name};
 use crate::commands::files::{Failure, Opened, join, kind_name};
 use crate::commands::loss::FileLoss;
 use crate::output::{self, text::printable};
+use outcome::Stop;
+pub use outcome::{ExtractCounts, Extracted};
 use salvage::{Damage, PARTIAL};
 use settle::{Draft, Made, Rest, Waiting};
 
 /// Directories in directories that are followed. Each keeps a descriptor open, of which a process
 /// has 1024 by default.
 pub const DEPTH_MAX: usize = 500;
-
-/// What came out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct ExtractCounts {
-    files: u64,
-    directories: u64,
-    symlinks: u64,
-    /// Further names of files that came out.
-    hard_links: u64,
-    fifos: u64,
-    /// Of files, holes included.
-    bytes: u64,
-    /// Of all these, how many were there already, and are the same.
-    kept: u64,
-    #[serde(skip)]
-    pub not_extracted: u64,
-}
-
-impl fmt::Display for ExtractCounts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let links = self.symlinks + self.hard_links + self.fifos;
-        write!(
-            f,
-            "{} files ({} bytes), {} directories, {links} links and pipes",
-            self.files, self.bytes, self.directories
-        )?;
-        match self.kept {
-            0 => Ok(()),
-            kept => write!(f, " ({kept} of them from before)"),
-        }
-    }
-}
-
-impl ExtractCounts {
-    /// All that came out.
-    pub fn whole(self) -> u64 {
-        self.files + self.directories + self.symlinks + self.hard_links + self.fifos
-    }
-}
-
-/// What became of everything.
-pub struct Extracted {
-    pub counts: ExtractCounts,
-    /// What came out, if that is listed or has extended attributes.
-    pub whole: Vec<FileLoss>,
-    pub failures: Vec<Failure>,
-    /// Why nothing more could be written, if that ended it.
-    pub full: Option<Problem>,
-    /// Whether the checksums were written.
-    pub summed: Result<(), Problem>,
-}
-
-/// Why one thing did not come out, or why nothing more will.
-enum Stop {
-    /// It cannot be read, or not be made.
-    This(String),
-    /// It cannot be read as a whole, and is there in part under another name.
-    InPart(Damage),
-    /// The output is full or gone.
-    All(Problem),
-}
-
-impl Stop {
-    /// What was written could not be made durable.
-    fn not_durable(error: io::Error) -> Self {
-        match Self::from(error) {
-            Self::This(reason) => Self::This(format!("what was written is not durable ({reason})")),
-            stop => stop,
-        }
-    }
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::This(error.to_string())
-    }
-}
-
-impl From<Problem> for Stop {
-    fn from(problem: Problem) -> Self {
-        Self::All(problem)
-    }
-}
-
-impl From<io::Error> for Stop {
-    /// Whatever else is written then would fail, too.
-    fn from(error: io::Error) -> Self {
-        use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-        match error.kind() {
-            StorageFull | QuotaExceeded | ReadOnlyFilesystem => {
-                Self::All(Problem { what: error.to_string(), ..output::output_failed(&error) })
-            }
-            _ => Self::This(format!("not made: {error}")),
-        }
-    }
-}
 
 /// What becomes of what is there already.
 #[derive(Debug, Clone, Copy)]
@@ -134,18 +41,28 @@ pub struct WhatIsThere {
     pub resume: bool,
 }
 
+/// What of a file comes out.
+#[derive(Debug, Clone, Copy)]
+pub struct WhatComesOut {
+    /// What can be read of damaged files, too.
+    pub partial: bool,
+    /// Extended attributes, too.
+    pub attributes: bool,
+}
+
 /// What is under way.
 pub struct Extraction<'a> {
     opened: &'a Opened,
     root: Rc<OutputDirectory>,
     checksums: Option<Checksums>,
     there: WhatIsThere,
-    /// Whether what can be read of damaged files comes out.
-    partial: bool,
+    wanted: WhatComesOut,
     /// Whether all that came out is to be listed.
     lists_whole: bool,
     /// What came out, if that is to be listed, or has extended attributes, which did not.
     whole: Vec<FileLoss>,
+    /// Extended attributes that were to come out and could not be given, and why.
+    attributes_left: RefCell<BTreeMap<FsNode, Vec<String>>>,
     /// Why nothing more can be written, once that is so.
     full: Option<Problem>,
     /// What is read, and what else is written, by device and inode: it is not replaced.
@@ -181,7 +98,7 @@ impl<'a> Extraction<'a> {
         root: OutputDirectory,
         checksums: Option<Checksums>,
         there: WhatIsThere,
-        partial: bool,
+        wanted: WhatComesOut,
         lists_whole: bool,
         progress: ProgressBar,
     ) -> Self {
@@ -190,9 +107,10 @@ impl<'a> Extraction<'a> {
             root: Rc::new(root),
             checksums,
             there,
-            partial,
+            wanted,
             lists_whole,
             whole: Vec::new(),
+            attributes_left: RefCell::default(),
             full: None,
             own: Vec::new(),
             waiting: Vec::new(),
@@ -333,7 +251,7 @@ impl<'a> Extraction<'a> {
                 let kept =
                     self.is_kept(place, name, FileType::Symlink, |_| Ok(place.read_link(name)? == target))?;
                 if !kept {
-                    let dress = |draft: &[u8]| place.dress_name(draft, &metadata, self.owner);
+                    let dress = |draft: &[u8]| self.dress_name(place, draft, node, &metadata);
                     self.draft(place, name, |draft| place.make_symlink(draft, &target), dress)?;
                 }
                 kept
@@ -341,7 +259,7 @@ impl<'a> Extraction<'a> {
             FileKind::Fifo => {
                 let kept = self.is_kept(place, name, FileType::Fifo, |_| Ok(true))?;
                 if !kept {
-                    let dress = |draft: &[u8]| place.dress_name(draft, &metadata, self.owner);
+                    let dress = |draft: &[u8]| self.dress_name(place, draft, node, &metadata);
                     self.draft(place, name, |draft| place.make_fifo(draft), dress)?;
                 }
                 kept
@@ -394,7 +312,7 @@ impl<'a> Extraction<'a> {
         let counts =
             |kept| ExtractCounts { bytes: metadata.size_bytes, ..ExtractCounts::one(FileKind::File, kept) };
         if let Some(sum) = self.kept_file(place, name, node, metadata)? {
-            self.dress_kept(place, name, metadata)?;
+            self.dress_kept(place, name, node, metadata)?;
             self.progress.inc(metadata.stored_bytes.min(metadata.size_bytes));
             if let Some(parts) = named {
                 self.named.insert(node, (parts, sum.clone()));
@@ -452,7 +370,13 @@ impl<'a> Extraction<'a> {
 
     /// Gives what is there already, and is the same, its owner, permissions and times, if it has
     /// others: a former run was perhaps another user's.
-    fn dress_kept(&self, place: &OutputDirectory, name: &[u8], metadata: &FileMetadata) -> Result<(), Stop> {
+    fn dress_kept(
+        &self,
+        place: &OutputDirectory,
+        name: &[u8],
+        node: FsNode,
+        metadata: &FileMetadata,
+    ) -> Result<(), Stop> {
         const SPECIAL: u32 = 0o6000;
         let Some(found) = place.look(name)? else { return Ok(()) };
         let mode = if self.owner { metadata.mode } else { metadata.mode & !SPECIAL };
@@ -460,10 +384,13 @@ impl<'a> Extraction<'a> {
         let is_dressed = found.st_mode & 0o7777 == mode
             && (!self.owner || (found.st_uid, found.st_gid) == (metadata.uid, metadata.gid))
             && is_time((found.st_mtime, found.st_mtime_nsec), time);
-        match is_dressed {
-            true => Ok(()),
-            false => Ok(dress(place.open_file(name)?, metadata, self.owner)?),
+        if !is_dressed {
+            dress(place.open_file(name)?, metadata, self.owner)?;
         }
+        if self.wanted.attributes {
+            self.attach(&place.open_file(name)?, node);
+        }
+        Ok(())
     }
 
     /// The sum of a file as it is in the file system.
@@ -489,13 +416,14 @@ impl<'a> Extraction<'a> {
     ) -> Result<(Draft, Option<String>), Stop> {
         let (draft, mut file) = make_draft(|draft| place.make_file(draft))?;
         let filled = match self.fill(&mut file, node, metadata) {
-            Err(Stop::This(reason)) if self.partial => {
+            Err(Stop::This(reason)) if self.wanted.partial => {
                 self.salvage(&file, name, node, metadata, &reason).map(|damage| (None, Some(damage)))
             }
             filled => filled.map(|sum| (sum, None)),
         };
         let dressed = filled.and_then(|filled| {
             dress(&file, metadata, self.owner)?;
+            self.attach(&file, node);
             let again = |damage: &Damage| self.is_replaced(place, &damage.name, metadata);
             Ok((filled.1.as_ref().map_or(Ok(self.there.overwrite), again)?, filled))
         });

@@ -17,7 +17,7 @@ use std::io;
 use std::mem;
 use std::rc::Rc;
 
-use wattle_fs::{FileKind, FileMetadata, FsNode};
+use wattle_fs::{FileMetadata, FsNode};
 
 use super::{Damage, ExtractCounts, Extraction, Stop, in_the_way, is_there};
 use crate::commands::files::place::OutputDirectory;
@@ -134,7 +134,7 @@ impl Extraction<'_> {
                     self.note_failure("not extracted", Failure::new(&path, reason));
                 }
                 Err(Stop::InPart(Damage { name, unreadable, reason })) => {
-                    let attributes = self.opened.attributes_of(node);
+                    let attributes = self.attributes_lost(node);
                     let above = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
                     let partial = [&path[..above], &name].concat();
                     let failure = Failure::new(&path, reason).in_part(&partial, &unreadable, attributes);
@@ -168,6 +168,8 @@ impl Extraction<'_> {
             Rest::Nothing => {}
             Rest::Directory(directory, metadata) => {
                 self.dress_directory(path, &directory, &metadata)?;
+                // Its list for what is made in it was not to be that of what came out.
+                self.attach(&*directory, node);
                 self.directories_to_sync.push((directory, path.to_vec()));
                 if self.directories_to_sync.len() >= WAITING_MAX {
                     self.sync_directories();
@@ -195,7 +197,7 @@ impl Extraction<'_> {
     }
 
     fn note_whole(&mut self, path: &[u8], node: FsNode) {
-        let attributes = self.opened.attributes_of(node);
+        let attributes = self.attributes_lost(node);
         if self.lists_whole || !attributes.is_empty() {
             self.whole.push(FileLoss::whole(shown(path), hex_unless_text(path), attributes));
         }
@@ -253,34 +255,6 @@ impl Extraction<'_> {
             let reason = format!("names in it are perhaps not durable: {error}");
             self.note_failure("perhaps not durable", Failure::new(b".", reason));
             self.full.get_or_insert(output::output_failed(&error));
-        }
-    }
-}
-
-impl std::ops::AddAssign for ExtractCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.files += other.files;
-        self.directories += other.directories;
-        self.symlinks += other.symlinks;
-        self.hard_links += other.hard_links;
-        self.fifos += other.fifos;
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.kept += other.kept;
-        self.not_extracted += other.not_extracted;
-    }
-}
-
-impl ExtractCounts {
-    /// Of one thing of a kind.
-    pub(super) fn one(kind: FileKind, kept: bool) -> Self {
-        let one = |is: bool| u64::from(is);
-        Self {
-            files: one(kind == FileKind::File),
-            directories: one(kind == FileKind::Directory),
-            symlinks: one(kind == FileKind::Symlink),
-            fifos: one(kind == FileKind::Fifo),
-            kept: one(kept),
-            ..Self::default()
         }
     }
 }

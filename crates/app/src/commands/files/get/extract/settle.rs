@@ -168,7 +168,7 @@ impl Extraction<'_> {
             Rest::Nothing => {}
             Rest::Directory(directory, metadata) => {
                 self.dress_directory(path, &directory, &metadata)?;
-                // Its list for what is made in it was not to be that of what came out.
+                // Last: a default access list passes to whatever is made in a directory.
                 self.attach(&*directory, node);
                 self.directories_to_sync.push((directory, path.to_vec()));
                 if self.directories_to_sync.len() >= WAITING_MAX {

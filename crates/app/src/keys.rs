@@ -13,6 +13,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use wattle_control::members::{AskPassphrase, GivenKey, KeyKind, Keyring, MemberAccess};
@@ -218,8 +219,10 @@ pub fn ask(prompt: &str) -> std::io::Result<Option<SecretBytes>> {
 fn wait_for_key(terminal: &File, signals: &HeldSignals) -> std::io::Result<bool> {
     const LOOK_AT_SIGNALS: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     while !signals.is_pending() {
-        if poll(&mut [PollFd::new(terminal, PollFlags::IN)], Some(&LOOK_AT_SIGNALS))? > 0 {
-            return Ok(true);
+        match poll(&mut [PollFd::new(terminal, PollFlags::IN)], Some(&LOOK_AT_SIGNALS)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(false)

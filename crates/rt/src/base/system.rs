@@ -1,5 +1,7 @@
 //! What a thread asks of the system for itself: signal masks, exact sleeps, locked memory.
 
+use std::sync::atomic::{AtomicI32, Ordering};
+
 /// Miri has neither signals nor masks of them.
 const NO_SIGNALS: bool = cfg!(miri);
 
@@ -40,7 +42,6 @@ pub(crate) fn change_mask(how: i32, set: &libc::sigset_t) -> libc::sigset_t {
 }
 
 /// Puts this thread's signal mask back when dropped.
-#[derive(Debug)]
 pub(crate) struct SignalMask(libc::sigset_t);
 
 impl SignalMask {
@@ -70,37 +71,60 @@ impl Drop for SignalMask {
     }
 }
 
-/// Signals that would end the process reach this thread only once this is dropped: what it changed
-/// outside the process can be put back first.
-#[derive(Debug)]
+/// The signals that end a process, unless it says otherwise, and that an operator sends.
+const ENDING: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+
+/// The last of them that came while they were held; 0 for none.
+static HELD: AtomicI32 = AtomicI32::new(0);
+
+/// Signals that would end the process do so only once this is dropped: what it changed outside of
+/// itself can be put back first. They are held for all threads, since any of them may get one.
 pub struct HeldSignals {
-    /// Lets them through when it is dropped.
-    _mask: SignalMask,
+    before: [Option<libc::sigaction>; ENDING.len()],
 }
 
 impl HeldSignals {
-    /// Holds back `SIGTERM`, `SIGINT`, `SIGHUP` and `SIGQUIT`.
+    /// Holds back `SIGTERM`, `SIGINT`, `SIGHUP` and `SIGQUIT`, as far as they are not ignored.
     #[must_use]
     pub fn hold() -> HeldSignals {
-        let mut set = termination_set();
-        // SAFETY: the set is live and valid.
-        unsafe {
-            libc::sigaddset(&raw mut set, libc::SIGHUP);
-            libc::sigaddset(&raw mut set, libc::SIGQUIT);
+        extern "C" fn note(signal: libc::c_int) {
+            HELD.store(signal, Ordering::Relaxed);
         }
-        HeldSignals { _mask: SignalMask(change_mask(libc::SIG_BLOCK, &set)) }
+        let before = ENDING.map(|signal| {
+            // SAFETY: an action is plain integers; zeros are a valid one, with an empty mask. What
+            // it calls only stores to an atomic, which a handler may.
+            unsafe {
+                let mut before: libc::sigaction = std::mem::zeroed();
+                let mut held: libc::sigaction = std::mem::zeroed();
+                held.sa_sigaction = note as extern "C" fn(libc::c_int) as libc::sighandler_t;
+                let known = libc::sigaction(signal, std::ptr::null(), &raw mut before) == 0;
+                let holds = known && before.sa_sigaction != libc::SIG_IGN;
+                (holds && libc::sigaction(signal, &raw const held, std::ptr::null_mut()) == 0)
+                    .then_some(before)
+            }
+        });
+        HeldSignals { before }
     }
 
-    /// Whether one of them was sent and waits to be let through.
+    /// Whether one of them came and waits to be let through.
     #[must_use]
     pub fn is_pending(&self) -> bool {
-        // SAFETY: sigpending fills the set, which is live; the numbers are those of signals.
-        unsafe {
-            let mut pending = empty_set();
-            libc::sigpending(&raw mut pending) == 0
-                && [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT]
-                    .iter()
-                    .any(|&signal| libc::sigismember(&raw const pending, signal) == 1)
+        HELD.load(Ordering::Relaxed) != 0
+    }
+}
+
+impl Drop for HeldSignals {
+    fn drop(&mut self) {
+        for (signal, before) in ENDING.into_iter().zip(&self.before) {
+            if let Some(before) = before {
+                // SAFETY: the action is the one that was there before.
+                unsafe { libc::sigaction(signal, &raw const *before, std::ptr::null_mut()) };
+            }
+        }
+        let signal = HELD.swap(0, Ordering::Relaxed);
+        if signal != 0 {
+            // SAFETY: it sends a signal to this process, and takes only integers.
+            unsafe { libc::kill(libc::getpid(), signal) };
         }
     }
 }

@@ -1,9 +1,9 @@
 //! NTFS, as the documentation of the Linux-NTFS project describes it, and [MS-XCA] and [MS-FSCC] of
 //! Microsoft what is compressed and what links are.
 //!
-//! Our own reader, because the crate there is (`ntfs`) stops with a panic at some of what is
-//! damaged, reads through a seeking stream whose errors name no place, and neither unpacks what
-//! NTFS compresses nor says where files lie.
+//! Our own reader, because the crate there is (`ntfs` 0.4) reads through a seeking stream, so that
+//! its errors name no place, unwraps some of what it decodes instead of an error, and does not
+//! unpack what NTFS compresses.
 //!
 //! A file is known by its reference: the number of its record in the master file table, and in the
 //! high bits how often that was used, so that an entry which outlived its file is found out. Short

@@ -39,7 +39,7 @@ pub use device::lock::Lock;
 pub use device::{Device, Direct, OpenError, OpenOptions};
 pub use executor::core::{Core, CoreIx, JoinHandle, OpFuture, Sleep};
 pub use executor::handle::CoreHandle;
-pub use executor::process::{Child, Signal, effective_user, set_io_flusher};
+pub use executor::process::{Child, Signal, effective_user, set_io_flusher, stand_back};
 pub use executor::serve::{Link, LinkPath, LinkState, PathState, ReopenError, Reply, Serve};
 pub use executor::shared::Message;
 pub use executor::sync::{self, Latch, Notify, Permit, Semaphore, oneshot};

@@ -98,6 +98,7 @@ pub fn run(access: &MemberAccess, args: &ConsoleArgs) -> Result<(), Problem> {
             "listen at 127.0.0.1 and forward the port: `ssh -L 8288:127.0.0.1:8288 HOST`",
         ));
     }
+    wattle_rt::stand_back();
     let drives = exporter::drives(Path::new("smartctl"));
     let documents = Documents { access: access.clone(), dir: dir.clone(), drives };
     let console = Console::start(dir, Arc::new(documents), token.is_some())?;

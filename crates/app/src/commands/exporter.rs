@@ -25,6 +25,7 @@ use crate::output::text::printable;
 pub fn run(args: &ExporterArgs) -> Result<ExitCode, Problem> {
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     dir.check()?;
+    wattle_rt::stand_back();
     let site = MetricsSite::new(ReportSource::all(dir)).with_alerts(alert_figures);
     let site = match drives(&args.smartctl) {
         Some(drives) => site.with_drives(drives),

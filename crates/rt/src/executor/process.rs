@@ -171,6 +171,20 @@ pub fn set_io_flusher() -> Result<(), IoError> {
     change_io_flusher(true)
 }
 
+/// Lets other processes go first, servers above all: this one, and what it starts from now on, only
+/// watches, and must not be felt by clients. It still gets a tenth of what a busy process does
+/// (nice 10), so it goes on on a machine that has no idle processor, and it does not interrupt what
+/// runs (`SCHED_BATCH`). Call it before threads are started. A system that refuses changes nothing.
+pub fn stand_back() {
+    const NICE: libc::c_int = 10;
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the calls take integers and a live struct that is only read; 0 is this thread.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters);
+        libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
+    }
+}
+
 fn change_io_flusher(on: bool) -> Result<(), IoError> {
     const PR_SET_IO_FLUSHER: i32 = 57;
     // SAFETY: this prctl only takes integers.

@@ -48,6 +48,7 @@ fn kept_in(files: &AlertFiles) -> Result<PathBuf, Problem> {
 
 fn watch(access: &MemberAccess, args: &WatchArgs) -> Result<(), Problem> {
     let json = args.json.json;
+    wattle_rt::stand_back();
     let options = WatchOptions {
         runtime_dir: runtime_dir(args.runtime.runtime_dir.as_deref()),
         state_dir: kept_in(&args.files)?,

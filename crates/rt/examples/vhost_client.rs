@@ -3,11 +3,12 @@
 //! `vhost_client SOCKET COMMAND [--packed] [--queues N] [--depth N] [--block BYTES] [--span BYTES]
 //! [--seconds S] [--count N] [--scribble] [--spin]`
 //!
-//! - `facts`: the configuration and a serial are not asked for; prints the disk's size in bytes
+//! - `facts`: prints the disk's size in bytes
 //! - `fill`, `verify`: writes or checks a pattern over the span, block by block
 //! - `zero`: makes the span zeros; `discard` gives it back; `flush`
 //! - `randread`, `randwrite`: so many requests a second, for so long; with `--scribble` another
 //!   thread changes the buffers all the time
+//! - `vanish`: begins writes and goes; `truncate` begins writes and takes the memory away
 //!
 //! The ring and its layout are those of the crate `virtio-driver`, which knows nothing of wattle.
 
@@ -47,8 +48,8 @@ struct Memory {
 
 impl Memory {
     fn new(blocks: usize, block: usize) -> Result<Self, Failure> {
-        let (_, file) = wattle_rt::SharedMemory::create((blocks * block).next_multiple_of(4096))?;
-        let file = File::from(file);
+        let file = tempfile::tempfile_in("/dev/shm")?;
+        file.set_len((blocks * block).next_multiple_of(4096) as u64)?;
         // SAFETY: the file is ours and the server's; both know that bytes change.
         let map = unsafe { memmap2::MmapMut::map_mut(&file)? };
         Ok(Self { map, file, block })
@@ -152,10 +153,30 @@ fn main() -> Result<(), Failure> {
             options.span = options.block as u64;
             over_span(&*vhost, &mut queues[0], &memory, &options, Command::Flush)?;
         }
+        "vanish" => begin(&*vhost, &mut queues[0], &memory, &options)?,
+        "truncate" => {
+            memory.file.set_len(0)?;
+            begin(&*vhost, &mut queues[0], &memory, &options)?;
+            std::thread::sleep(Duration::from_millis(300));
+        }
         "randread" => at_random(&*vhost, &mut queues, &memory, &options, Command::Read)?,
         "randwrite" => at_random(&*vhost, &mut queues, &memory, &options, Command::Write)?,
         other => return Err(format!("{other}: no such command").into()),
     }
+    Ok(())
+}
+
+/// Begins half as many writes as there may be, and waits for none.
+fn begin(
+    vhost: &VirtioBlkTransport,
+    queue: &mut VirtioBlkQueue<'_, usize>,
+    memory: &Memory,
+    options: &Options,
+) -> Result<(), Failure> {
+    for ix in 0..options.depth / 2 {
+        submit(queue, memory, Command::Write, (ix * options.block) as u64, ix)?;
+    }
+    vhost.get_submission_notifier(0).notify()?;
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::sync::{Latch, Notify};
-use wattle_rt::{Buf, BufMut, Core, Durability, Instant, OpFuture, Stream, race};
+use wattle_rt::{BufMut, Core, Doorbell, Durability, Instant, OpFuture, Stream, race};
 
 use super::device::{DiskFacts, SERIAL_BYTES};
 use super::memory::GuestMemory;
@@ -50,7 +50,7 @@ pub(super) struct QueueParts {
     pub(super) ring: Ring,
     pub(super) memory: Arc<GuestMemory>,
     pub(super) kick: Option<Stream>,
-    pub(super) call: Option<Stream>,
+    pub(super) call: Option<Arc<Doorbell>>,
     pub(super) enabled: bool,
     /// The guest flushes: writes need not be durable when they complete.
     pub(super) flushes: bool,
@@ -64,7 +64,7 @@ pub(super) struct Queue {
     ring: RefCell<Ring>,
     memory: RefCell<Arc<GuestMemory>>,
     kick: Option<Stream>,
-    call: RefCell<Option<Stream>>,
+    call: RefCell<Option<Arc<Doorbell>>>,
     enabled: Cell<bool>,
     durability: Durability,
     serial: [u8; SERIAL_BYTES],
@@ -75,8 +75,6 @@ pub(super) struct Queue {
     completed: Cell<bool>,
     /// Something completed, or the queue is to be something else.
     changed: Notify,
-    /// The guest is to be called.
-    calls: Latch,
     stopping: Cell<bool>,
     severed: Cell<bool>,
     ended: Latch,
@@ -98,7 +96,6 @@ impl Queue {
             held_bytes: Cell::new(0),
             completed: Cell::new(false),
             changed: Notify::new(),
-            calls: Latch::new(),
             stopping: Cell::new(false),
             severed: Cell::new(false),
             ended: Latch::new(),
@@ -108,7 +105,6 @@ impl Queue {
     /// Serves until it is stopped or the guest breaks the rules, and then until the volume has
     /// answered everything.
     pub(super) async fn serve(self: Rc<Self>) -> Result<(), QueueFault> {
-        let calling = self.core.spawn(call(self.clone()));
         let served = self.clone().turn().await;
         if served.is_err() {
             self.severed.set(true);
@@ -119,8 +115,6 @@ impl Queue {
         }
         self.tell();
         self.ended.set();
-        self.calls.set();
-        calling.await;
         served
     }
 
@@ -146,9 +140,15 @@ impl Queue {
     }
 
     /// Calls go here from now on; one goes there at once, as one may have been lost.
-    pub(super) fn set_call(&self, call: Option<Stream>) {
+    pub(super) fn set_call(&self, call: Option<Arc<Doorbell>>) {
         *self.call.borrow_mut() = call;
-        self.calls.set();
+        self.call();
+    }
+
+    fn call(&self) {
+        if let Some(call) = &*self.call.borrow() {
+            call.ring();
+        }
     }
 
     async fn turn(self: Rc<Self>) -> Result<(), QueueFault> {
@@ -212,7 +212,7 @@ impl Queue {
     fn tell(&self) -> bool {
         let completed = self.completed.replace(false);
         if completed && !self.severed.get() && self.ring.borrow_mut().wants_call() {
-            self.calls.set();
+            self.call();
         }
         completed
     }
@@ -321,24 +321,6 @@ pub(super) fn disk_facts(volume: &Volume) -> DiskFacts {
     }
 }
 
-/// Calls the guest whenever that is asked for. One call is under way at a time; what is asked for
-/// meanwhile is one more.
-async fn call(queue: Rc<Queue>) {
-    let one = Buf::copy_of(&1u64.to_ne_bytes());
-    loop {
-        queue.calls.wait().await;
-        queue.calls.reset();
-        let call = queue.call.borrow().clone();
-        if let Some(call) = call {
-            // A hypervisor that has gone needs no call.
-            let _ = queue.core.send(&call, vec![one.clone()]).await;
-        }
-        if queue.ended.is_set() {
-            return;
-        }
-    }
-}
-
 /// The event by which a guest kicks.
 struct Kick<'a> {
     core: &'a Core,
@@ -368,17 +350,24 @@ impl<'a> Kick<'a> {
     }
 }
 
-/// How long a queue in which nothing happens is looked at before its core sleeps: as long as the
-/// next request mostly comes meanwhile, and not at all where requests are rare.
+/// How long a queue in which nothing happens is looked at before its core sleeps. The time grows
+/// while requests come soon after a sleep has begun, since a sleep costs more than such a wait, and
+/// goes where they do not. Looking for the longest time in vain means that requests come just too
+/// late: then it is not tried for a while.
 #[derive(Default)]
 struct Patience {
     window: Duration,
     idle_since: Option<Instant>,
+    /// So many idle times are slept through without a look.
+    pause: u32,
 }
 
 impl Patience {
-    const MAX: Duration = Duration::from_micros(32);
-    const MIN: Duration = Duration::from_micros(4);
+    const MIN: Duration = Duration::from_micros(6);
+    const MAX: Duration = Duration::from_micros(48);
+    /// A wait up to this is worth a look: to sleep and to be woken is most of it.
+    const WORTH: Duration = Duration::from_micros(150);
+    const PAUSE: u32 = 32;
 
     /// Something happened: what was the wait for it?
     fn worked(&mut self, now: Instant) {
@@ -387,13 +376,15 @@ impl Patience {
         if waited <= self.window {
             return;
         }
-        self.window = if waited <= Self::MAX {
-            (self.window * 2).clamp(Self::MIN, Self::MAX)
-        } else if self.window > Self::MIN {
-            self.window / 2
+        if self.pause > 0 {
+            self.pause -= 1;
+        } else if waited > Self::WORTH {
+            self.window = if self.window > Self::MIN { self.window / 2 } else { Duration::ZERO };
+        } else if self.window == Self::MAX {
+            (self.window, self.pause) = (Duration::ZERO, Self::PAUSE);
         } else {
-            Duration::ZERO
-        };
+            self.window = (self.window * 2).clamp(Self::MIN, Self::MAX);
+        }
     }
 
     /// Nothing happened: whether to look again at once.
@@ -417,15 +408,21 @@ mod tests {
             patience.worked(now);
             patience.window.as_micros()
         };
-        assert_eq!(wait(&mut patience, 20), 4);
-        assert_eq!(wait(&mut patience, 20), 8);
-        assert_eq!(wait(&mut patience, 20), 16);
-        assert_eq!(wait(&mut patience, 20), 32);
-        assert_eq!(wait(&mut patience, 30), 32);
-        assert_eq!(wait(&mut patience, 1000), 16);
-        assert_eq!(wait(&mut patience, 1000), 8);
-        assert_eq!(wait(&mut patience, 1000), 4);
-        assert_eq!(wait(&mut patience, 1000), 0);
-        assert_eq!(wait(&mut patience, 1000), 0);
+        // A wake takes longer than the longest look; what comes sooner is found without one.
+        for (micros, window) in [(60, 6), (60, 12), (10, 12), (60, 24), (60, 48), (40, 48), (5, 48)] {
+            assert_eq!(wait(&mut patience, micros), window);
+        }
+        // Requests are rare.
+        for window in [24, 12, 6, 0, 0] {
+            assert_eq!(wait(&mut patience, 1000), window);
+        }
+        // They come just too late, again and again.
+        for window in [6, 12, 24, 48, 0] {
+            assert_eq!(wait(&mut patience, 60), window);
+        }
+        for _ in 0..Patience::PAUSE {
+            assert_eq!(wait(&mut patience, 60), 0);
+        }
+        assert_eq!(wait(&mut patience, 60), 6);
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::sync::{Latch, Notify};
-use wattle_rt::{Buf, Core, CoreIx, Either, IoError, SharedMemory, Stream, race};
+use wattle_rt::{Core, CoreIx, Doorbell, Either, IoError, SharedMemory, Stream, race};
 
 use super::device::{CONFIG_BYTES_MAX, DiskFacts, QUEUES_MAX, feature, serial};
 use super::memory::{GuestMemory, GuestRegion};
@@ -111,8 +111,8 @@ struct QueueFacts {
     size: u32,
     addresses: Option<RingAddresses>,
     base: u32,
-    call: Option<Stream>,
-    error: Option<OwnedFd>,
+    call: Option<Arc<Doorbell>>,
+    error: Option<Doorbell>,
     enabled: bool,
     running: Option<RunningQueue>,
 }
@@ -234,7 +234,7 @@ impl Session {
                         Either::First(ready) => ready?,
                         Either::Second(Either::First(())) => return Ok(false),
                         Either::Second(Either::Second(Either::First(()))) => {
-                            return Err(self.faulted_queue().await);
+                            return Err(self.faulted_queue());
                         }
                         Either::Second(Either::Second(Either::Second(()))) => self.tell_size(),
                     }
@@ -249,16 +249,14 @@ impl Session {
 
     /// Why a queue stopped by itself. The hypervisor may show its guest that the device needs a
     /// reset.
-    async fn faulted_queue(&mut self) -> SessionFault {
+    fn faulted_queue(&mut self) -> SessionFault {
         let Some(fault) = self.fault.take() else { return VolumeError::Stopped.into() };
         let event = match fault {
             SessionFault::Ring(ix, _) => self.queues.get_mut(ix as usize).and_then(|queue| queue.error.take()),
             _ => None,
         };
         if let Some(event) = event {
-            let (event, one) = (Stream::from_fd(event), Buf::copy_of(&1u64.to_ne_bytes()));
-            // An event that takes nothing is not waited for.
-            race(self.core.send(&event, vec![one]), self.core.yield_now()).await;
+            event.ring();
         }
         fault
     }
@@ -370,7 +368,9 @@ impl Session {
             }
             FrontMessage::SetVringKick { queue, event } => self.start(queue, event).await?,
             FrontMessage::SetVringCall { queue, event } => self.set_call(queue, event).await?,
-            FrontMessage::SetVringErr { queue, event } => self.queue(queue)?.error = event,
+            FrontMessage::SetVringErr { queue, event } => {
+                self.queue(queue)?.error = event.map(Doorbell::new).transpose()?;
+            }
             FrontMessage::SetVringEnable { queue, enable } => {
                 self.queue(queue)?.enabled = enable;
                 self.on_queue(queue, move |queue| queue.enable(enable)).await;
@@ -420,7 +420,7 @@ impl Session {
     }
 
     async fn set_call(&mut self, ix: u32, event: Option<OwnedFd>) -> Result<(), SessionFault> {
-        let call = event.map(Stream::from_fd);
+        let call = event.map(Doorbell::new).transpose()?.map(Arc::new);
         self.queue(ix)?.call.clone_from(&call);
         self.on_queue(ix, move |queue| queue.set_call(call)).await;
         Ok(())

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod along;
+pub(crate) mod doorbell;
 pub(crate) mod peer;
 mod unix_path;
 pub(crate) mod wire;

@@ -194,11 +194,15 @@ impl Log {
         }
     }
 
-    /// Keeps a descriptor; `next` is the chain's next entry.
-    pub fn keep(&self, ix: u16, next: u16, descriptor: LoggedDescriptor) {
+    /// Says which entry is a chain's next one.
+    pub fn link(&self, ix: u16, next: u16) {
+        self.memory.u16_at(self.entry(ix) + 2).store(next, Ordering::Relaxed);
+    }
+
+    /// Keeps a descriptor.
+    pub fn keep(&self, ix: u16, descriptor: LoggedDescriptor) {
         let LoggedDescriptor { id, flags, len, at } = descriptor;
         let entry = self.entry(ix);
-        self.memory.u16_at(entry + 2).store(next, Ordering::Relaxed);
         self.memory.u16_at(entry + 16).store(id, Ordering::Relaxed);
         self.memory.u16_at(entry + 18).store(flags, Ordering::Relaxed);
         self.memory.u32_at(entry + 20).store(len, Ordering::Relaxed);

@@ -58,19 +58,18 @@ pub struct PackedRing {
     log: Option<Log>,
     /// Entries of the log that no chain has.
     free: Vec<u16>,
-    /// Chains that an earlier server took, by their first entries, the oldest last.
-    again: Vec<u16>,
+    /// By entry, the next one of its chain. The log has these too, but others can write there.
+    links: Vec<u16>,
+    /// Chains that an earlier server took, by their first entries and how many these are, the oldest
+    /// last.
+    again: Vec<(u16, u16)>,
 }
 
 impl PackedRing {
     pub(super) fn new(setup: &RingSetup<'_>) -> Result<Self, RingFault> {
         let size = setup.size as u16;
         let of = |address, len, align| part(setup.memory, address, len, align);
-        let [taken, done] = match setup.base {
-            // A ring that was never begun.
-            0 => [Cursor { at: 0, odd: true }; 2],
-            base => [Cursor::decode(base as u16), Cursor::decode((base >> 16) as u16)],
-        };
+        let [taken, done] = [setup.base as u16, (setup.base >> 16) as u16].map(Cursor::decode);
         let mut ring = Self {
             size,
             descriptors: of(setup.addresses.descriptors, descriptor::BYTES * usize::from(size), 16)?,
@@ -82,10 +81,17 @@ impl PackedRing {
             untold: 0,
             log: None,
             free: Vec::new(),
+            links: Vec::new(),
             again: Vec::new(),
         };
         if taken.at >= size || done.at >= size {
             return Err(RingFault::Index(taken.at.max(done.at)));
+        }
+        // Some drivers begin with 0, which is the first place in an even lap, and not in the first
+        // one. Where no descriptor was ever used, that is what they mean.
+        let was_used = |ix| ring.flags_at(ix).load(Ordering::Acquire) & USED != 0;
+        if setup.base == 0 && !(0..size).any(was_used) {
+            (ring.taken.odd, ring.done.odd) = (true, true);
         }
         if let Some(place) = &setup.log {
             ring.recover(place)?;
@@ -105,18 +111,21 @@ impl PackedRing {
         self.done = Cursor { at, odd };
         self.taken = self.done;
         let mut free = vec![true; self.size.into()];
+        self.links = vec![0; self.size.into()];
         let mut slots = 0;
         for head in log.in_flight(self.size) {
-            let mut entry = head;
-            for _ in 0..log.count(head) {
+            let (mut entry, count) = (head, log.count(head));
+            for _ in 0..count {
                 let taken = free.get_mut(usize::from(entry)).ok_or(RingFault::Log)?;
                 if !std::mem::replace(taken, false) {
                     return Err(RingFault::Log);
                 }
-                entry = log.kept(entry).1;
+                let next = log.kept(entry).1;
+                self.links[usize::from(entry)] = next;
+                entry = next;
             }
-            slots += usize::from(log.count(head));
-            self.again.push(head);
+            slots += usize::from(count);
+            self.again.push((head, count));
         }
         if slots > self.size.into() {
             return Err(RingFault::Log);
@@ -144,8 +153,8 @@ impl PackedRing {
     }
 
     pub(super) fn next(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingFault> {
-        if let Some(head) = self.again.pop() {
-            self.take_again(memory, head, chain)?;
+        if let Some((head, count)) = self.again.pop() {
+            self.take_again(memory, head, count, chain)?;
             return Ok(true);
         }
         if self.descriptors.memory.is_broken() {
@@ -165,12 +174,12 @@ impl PackedRing {
             if let Some(log) = &self.log {
                 let entry = self.free.pop().ok_or(RingFault::Log)?;
                 let Segment { at, len } = segment;
-                log.keep(entry, 0, LoggedDescriptor { id, flags, len, at });
+                log.keep(entry, LoggedDescriptor { id, flags, len, at });
                 kept = Some(match kept {
                     None => (entry, entry),
                     Some((first, before)) => {
-                        let (descriptor, _) = log.kept(before);
-                        log.keep(before, entry, descriptor);
+                        log.link(before, entry);
+                        self.links[usize::from(before)] = entry;
                         (first, entry)
                     }
                 });
@@ -191,15 +200,21 @@ impl PackedRing {
     }
 
     /// A chain out of the log.
-    fn take_again(&self, memory: &GuestMemory, head: u16, chain: &mut Chain) -> Result<(), RingFault> {
+    fn take_again(
+        &self,
+        memory: &GuestMemory,
+        head: u16,
+        count: u16,
+        chain: &mut Chain,
+    ) -> Result<(), RingFault> {
         let log = self.log.as_ref().ok_or(RingFault::Log)?;
         let (mut entry, mut id) = (head, 0);
-        for _ in 0..log.count(head) {
-            let (LoggedDescriptor { id: found, flags, len, at }, next) = log.kept(entry);
+        for _ in 0..count {
+            let (LoggedDescriptor { id: found, flags, len, at }, _) = log.kept(entry);
             collect(memory, Segment { at, len }, flags, self.size, chain)?;
-            (entry, id) = (next, found);
+            (entry, id) = (self.links[usize::from(entry)], found);
         }
-        chain.token = Token { id, slots: log.count(head), entry: head };
+        chain.token = Token { id, slots: count, entry: head };
         Ok(())
     }
 
@@ -223,7 +238,7 @@ impl PackedRing {
             let mut freed = entry;
             for _ in 0..slots {
                 self.free.push(freed);
-                freed = log.kept(freed).1;
+                freed = self.links[usize::from(freed)];
             }
         }
     }

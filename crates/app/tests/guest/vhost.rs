@@ -39,7 +39,7 @@ pub fn boots_and_survives(guest: &Guest, level: &str, layout: &[&str]) {
 
     let console = dir.join("console");
     let ended = AtomicBool::new(false);
-    let kills = std::thread::scope(|scope| {
+    let (kills, mut server) = std::thread::scope(|scope| {
         let socket = sockets.join("guest.sock");
         let (console, ended) = (&console, &ended);
         let running = scope.spawn(move || {
@@ -66,7 +66,7 @@ pub fn boots_and_survives(guest: &Guest, level: &str, layout: &[&str]) {
         }
         let results = running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         assert_eq!(results["disk"]["ok"], "yes", "{results:?}");
-        kills
+        (kills, server)
     });
     assert_eq!(kills, KILLS, "the load ended too soon");
     server.settle(0);

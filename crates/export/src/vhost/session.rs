@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use wattle_engine::{VolumeError, VolumeRef};
+use wattle_rt::mailbox::mailbox;
 use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::{Core, CoreIx, Doorbell, Either, IoError, SharedMemory, Stream, race};
 
@@ -437,21 +438,20 @@ impl Session {
         let core = CoreIx((self.first_core + ix as usize) % self.core.cores());
         let running = RunningQueue { core, name: Arc::new(()) };
         let (key, volume) = (running.key(), self.disk.volume.clone());
+        let (tell, mut told) = mailbox();
         let begun = self.core.call(core, move |core| async move {
             let queue = Queue::new(&core, parts(volume.open(&core)?));
             core.put_local(key, queue.clone());
+            // It is served even if it is stopped before its first turn: that waits for its end.
+            core.spawn(async move {
+                let _ = tell.send(queue.serve().await);
+            });
             Ok::<_, VolumeError>(())
         });
         begun.await?;
-        let served = self.core.call(core, move |core| async move {
-            match core.local::<Queue>(key) {
-                Some(queue) => queue.serve().await,
-                None => Ok(()),
-            }
-        });
         let (fault, faulted) = (self.fault.clone(), self.faulted.clone());
         self.core.spawn(async move {
-            if let Err(why) = served.await {
+            if let Some(Err(why)) = told.recv().await {
                 *fault.borrow_mut() = Some(SessionFault::Ring(ix, why));
                 faulted.set();
             }

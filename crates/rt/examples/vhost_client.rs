@@ -13,6 +13,7 @@
 //! The ring and its layout are those of the crate `virtio-driver`, which knows nothing of wattle.
 
 #![allow(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a client of its own, beside any runtime")]
 
 use std::error::Error;
 use std::fs::File;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use virtio_driver::{
-    VhostUser, VirtioBlkQueue, VirtioBlkReqBuf, VirtioBlkConfig, VirtioBlkTransport, VirtioFeatureFlags,
+    VhostUser, VirtioBlkConfig, VirtioBlkQueue, VirtioBlkReqBuf, VirtioBlkTransport, VirtioFeatureFlags,
 };
 
 type Failure = Box<dyn Error>;
@@ -112,7 +113,8 @@ fn main() -> Result<(), Failure> {
         spin: false,
     };
     while let Some(arg) = args.next() {
-        let mut number = || args.next().and_then(|text| text.parse::<u64>().ok()).ok_or("a number is missing");
+        let mut number =
+            || args.next().and_then(|text| text.parse::<u64>().ok()).ok_or("a number is missing");
         match arg.as_str() {
             "--packed" => options.packed = true,
             "--scribble" => options.scribble = true,
@@ -231,7 +233,8 @@ fn over_span(
             notifier.notify()?;
         }
         queue.set_used_notif_enabled(true);
-        let finished: Vec<_> = queue.completions().map(|completion| (completion.context, completion.ret)).collect();
+        let finished: Vec<_> =
+            queue.completions().map(|completion| (completion.context, completion.ret)).collect();
         if finished.is_empty() {
             completions.read()?;
         }
@@ -288,7 +291,8 @@ fn at_random(
     while flying > 0 {
         for (ix, queue) in queues.iter_mut().enumerate() {
             queue.set_used_notif_enabled(!options.spin);
-            let finished: Vec<_> = queue.completions().map(|completion| (completion.context, completion.ret)).collect();
+            let finished: Vec<_> =
+                queue.completions().map(|completion| (completion.context, completion.ret)).collect();
             if finished.is_empty() {
                 if !options.spin && options.queues == 1 {
                     vhost.get_completion_fd(ix).read()?;

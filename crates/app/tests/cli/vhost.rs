@@ -29,7 +29,8 @@ fn sockets(room: &Room) -> (PathBuf, String) {
     (dir, export)
 }
 
-const SPAN: &str = "16777216";
+/// What every array of the tests has.
+const SPAN: &str = "8388608";
 
 #[test]
 fn a_driver_reads_what_it_wrote_on_every_level() {
@@ -51,7 +52,8 @@ fn a_driver_reads_what_it_wrote_on_every_level() {
             go(&["fill", "--span", SPAN]);
             go(&["flush"]);
             go(&["zero", "--span", "65536"]);
-            ask(&socket, &["verify", "--span", "4096"]).failed(1, "", &["byte 0: not what was written"]);
+            let zeros = ask(&socket, &["verify", "--span", "4096"]);
+            assert!(zeros.status == 1 && zeros.stderr.contains("byte 0: not what was written"), "{zeros:?}");
             go(&["discard", "--span", "65536"]);
             go(&["fill", "--span", "65536"]);
         }
@@ -83,7 +85,7 @@ fn a_guest_that_scribbles_over_its_buffers_leaves_no_mismatch() {
         serve.wait_until_good();
         serve.command(&["check", "data", "--wait"]).ok();
         let array = serve.array();
-        assert_eq!(array["mismatch_sectors"], 0, "level {level}: {array}");
+        assert_eq!(array["scrubs"][0]["mismatch_sectors"], 0, "level {level}: {array}");
         serve.stop();
     }
 }
@@ -110,7 +112,8 @@ fn drivers_that_go_in_the_middle_disturb_no_other() {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
+        // What was not read when it is closed makes it a reset.
+        let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty(), "{answer:?}");
     }
     other.join().unwrap().ok();
@@ -137,5 +140,6 @@ fn a_directory_that_is_none_is_refused() {
     fs::write(dir.join("data.sock"), "something else").unwrap();
     refused(&export, &["data.sock", "not a socket"]);
     assert_eq!(fs::read(dir.join("data.sock")).unwrap(), b"something else");
-    run(["serve", &members[0], "--export", "vhost-user="]).failed(2, "", &["use vhost-user=DIR"]);
+    let usage = run(["serve", &members[0], "--export", "vhost-user="]);
+    assert!(usage.status == 2 && usage.stderr.contains("use vhost-user=DIR"), "{usage:?}");
 }

@@ -33,7 +33,7 @@ pub fn boots_and_survives(guest: &Guest, level: &str, layout: &[&str]) {
     std::fs::create_dir(&sockets).expect("scratch space");
     let nbd = format!("nbd=unix:{}", dir.join("nbd").display());
     let export = format!("vhost-user={}", sockets.display());
-    let start = || Server::start(&members, dir, &["--export", &nbd, "--export", &export]);
+    let start = || Server::start(&members, dir, &["-V", "guest", "--export", &nbd, "--export", &export]);
     let mut server = start();
     install(guest, dir, &server);
 
@@ -71,7 +71,7 @@ pub fn boots_and_survives(guest: &Guest, level: &str, layout: &[&str]) {
     assert_eq!(kills, KILLS, "the load ended too soon");
     server.settle(0);
     server.ask(&["check", "--wait"]);
-    assert_eq!(server.status()["mismatch_sectors"], 0, "{}", server.status());
+    assert_eq!(server.status()["scrubs"][0]["mismatch_sectors"], 0, "{}", server.status());
     server.stop();
 }
 

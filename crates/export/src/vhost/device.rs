@@ -4,6 +4,8 @@
 pub mod feature {
     /// Segments of a request are bounded.
     pub const SEG_MAX: u64 = 1 << 2;
+    /// Cylinders, heads and sectors are told.
+    pub const GEOMETRY: u64 = 1 << 4;
     /// The disk is only read.
     pub const READ_ONLY: u64 = 1 << 5;
     /// The logical block is told.
@@ -38,6 +40,9 @@ const SEGMENTS_MAX: u32 = 126;
 pub const RANGE_SECTORS_MAX: u32 = 4 << 20;
 /// Ranges of one request.
 pub const RANGES_MAX: u32 = 64;
+/// A geometry for firmware that still asks for one, as QEMU makes it up for disks of its own.
+const HEADS: u8 = 16;
+const TRACK_SECTORS: u8 = 63;
 /// The unit of sizes and places.
 pub const SECTOR_BYTES: u64 = 512;
 /// Bytes of the configuration, before what is not offered.
@@ -66,6 +71,7 @@ impl DiskFacts {
     /// The features to choose from.
     pub fn features(&self) -> u64 {
         let always = feature::SEG_MAX
+            | feature::GEOMETRY
             | feature::BLOCK_SIZE
             | feature::FLUSH
             | feature::TOPOLOGY
@@ -90,7 +96,9 @@ impl DiskFacts {
         config.extend((self.size_bytes / SECTOR_BYTES).to_le_bytes());
         config.extend(0u32.to_le_bytes()); // Segments are not bounded in length.
         config.extend(SEGMENTS_MAX.to_le_bytes());
-        config.extend([0; 4]); // No geometry.
+        let cylinders = self.size_bytes / SECTOR_BYTES / u64::from(HEADS) / u64::from(TRACK_SECTORS);
+        config.extend(u16::try_from(cylinders).unwrap_or(u16::MAX).to_le_bytes());
+        config.extend([HEADS, TRACK_SECTORS]);
         config.extend(block.to_le_bytes());
         config.extend([exponent, alignment]);
         config.extend(u16::try_from(in_blocks(physical)).unwrap_or(u16::MAX).to_le_bytes());
@@ -135,6 +143,7 @@ mod tests {
         let word = |at: usize| u32::from_le_bytes(*config[at..].first_chunk().unwrap());
         assert_eq!(u64::from_le_bytes(*config.first_chunk().unwrap()), (10 << 30) / 512);
         assert_eq!((word(12), word(20)), (SEGMENTS_MAX, 512));
+        assert_eq!((word(16), config[18], config[19]), (20805 | 16 << 16 | 63 << 24, 16, 63));
         assert_eq!((config[24], config[25]), (3, 0), "8 blocks make up a physical one");
         assert_eq!(u16::from_le_bytes([config[26], config[27]]), 128);
         assert_eq!(word(28), 384);

@@ -245,10 +245,7 @@ enum Known {
 }
 
 /// Which queue's event it is, and the event itself, unless it is said that there is none.
-fn event(
-    payload: &[u8],
-    descriptors: &mut impl Iterator<Item = OwnedFd>,
-) -> Option<(u32, Option<OwnedFd>)> {
+fn event(payload: &[u8], descriptors: &mut impl Iterator<Item = OwnedFd>) -> Option<(u32, Option<OwnedFd>)> {
     const QUEUE: u64 = 0xff;
     const NONE: u64 = 0x100;
     let value = u64_at(payload, 0)?;

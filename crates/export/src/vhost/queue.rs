@@ -236,10 +236,15 @@ impl Queue {
             BlockCommand::Nothing(status) => return (*status, 0),
             BlockCommand::Serial => {
                 let filled = copy_in(memory, &request.data, &self.serial).is_ok();
-                return if filled { (BlockStatus::Ok, SERIAL_BYTES as u64) } else { (BlockStatus::IoError, 0) };
+                return if filled {
+                    (BlockStatus::Ok, SERIAL_BYTES as u64)
+                } else {
+                    (BlockStatus::IoError, 0)
+                };
             }
             BlockCommand::Read(offset) => {
-                let read = self.in_pieces(request, async |from, data| self.read(memory, offset + from, data).await);
+                let read =
+                    self.in_pieces(request, async |from, data| self.read(memory, offset + from, data).await);
                 let read = read.await;
                 return (status_of(&read), if read.is_ok() { request.data_bytes } else { 0 });
             }
@@ -340,9 +345,8 @@ impl<'a> Kick<'a> {
         if self.broken {
             return std::future::pending().await;
         }
-        let receiving = self
-            .receiving
-            .get_or_insert_with(|| self.core.recv(self.event, BufMut::alloc(size_of::<u64>())));
+        let receiving =
+            self.receiving.get_or_insert_with(|| self.core.recv(self.event, BufMut::alloc(size_of::<u64>())));
         let (result, _) = receiving.await;
         self.receiving = None;
         // An event is read whole or not at all.
@@ -404,7 +408,7 @@ mod tests {
         let mut now = Instant::START;
         let mut wait = |patience: &mut Patience, micros| {
             assert_eq!(patience.goes_on(now), patience.window > Duration::ZERO);
-            now = now + Duration::from_micros(micros);
+            now += Duration::from_micros(micros);
             patience.worked(now);
             patience.window.as_micros()
         };

@@ -124,7 +124,8 @@ fn command(
         kind::FLUSH => BlockCommand::Flush,
         kind::SERIAL => BlockCommand::Serial,
         kind::DISCARD | kind::WRITE_ZEROES => {
-            ranges(kind == kind::WRITE_ZEROES, data, data_bytes, memory, facts).map_or_else(BlockCommand::Nothing, BlockCommand::Ranges)
+            ranges(kind == kind::WRITE_ZEROES, data, data_bytes, memory, facts)
+                .map_or_else(BlockCommand::Nothing, BlockCommand::Ranges)
         }
         _ => BlockCommand::Nothing(BlockStatus::Unsupported),
     }
@@ -255,13 +256,24 @@ mod tests {
         let mut memory = GuestMemory::default();
         let (shared, _) = SharedMemory::create(65536).unwrap();
         memory.add(GuestRegion { guest: 0, user: 0, len: 65536, memory: Arc::new(shared), at: 0 });
-        let facts =
-            DiskFacts { size_bytes: SIZE, read_only: false, block_bytes: 512, io_min_bytes: 512, io_opt_bytes: 0 };
+        let facts = DiskFacts {
+            size_bytes: SIZE,
+            read_only: false,
+            block_bytes: 512,
+            io_min_bytes: 512,
+            io_opt_bytes: 0,
+        };
         (memory, facts)
     }
 
     /// A chain with a header at 0, cut after some bytes, and the segments given.
-    fn chain(memory: &GuestMemory, kind: u32, sector: u64, readable: &[(u64, u32)], writable: &[(u64, u32)]) -> Chain {
+    fn chain(
+        memory: &GuestMemory,
+        kind: u32,
+        sector: u64,
+        readable: &[(u64, u32)],
+        writable: &[(u64, u32)],
+    ) -> Chain {
         memory.write(0, &kind.to_le_bytes()).unwrap();
         memory.write(8, &sector.to_le_bytes()).unwrap();
         let segment = |&(at, len): &(u64, u32)| Segment { at, len };
@@ -294,7 +306,8 @@ mod tests {
         let (memory, mut facts) = rig();
         let failed = |status| BlockCommand::Nothing(status);
         let ask = |facts: &DiskFacts, kind, sector, data: (u64, u32)| {
-            let (readable, writable) = if kind == kind::READ { (None, Some(data)) } else { (Some(data), None) };
+            let (readable, writable) =
+                if kind == kind::READ { (None, Some(data)) } else { (Some(data), None) };
             let writable: Vec<_> = writable.into_iter().chain([(100, 1)]).collect();
             decode(&memory, facts, &chain(&memory, kind, sector, readable.as_slice(), &writable)).command
         };
@@ -334,7 +347,8 @@ mod tests {
                 })
                 .collect();
             memory.write(4096, &bytes).unwrap();
-            decode(&memory, &facts, &chain(&memory, kind, 0, &[(4096, bytes.len() as u32)], &[(100, 1)])).command
+            decode(&memory, &facts, &chain(&memory, kind, 0, &[(4096, bytes.len() as u32)], &[(100, 1)]))
+                .command
         };
         let discard = ask(kind::DISCARD, &[(0, 8, 0), (16, 1, 0)]);
         assert_eq!(discard, BlockCommand::Ranges(vec![(0, 4096, None), (8192, 512, None)]));
@@ -349,7 +363,8 @@ mod tests {
 
     #[test]
     fn a_part_of_segments_is_what_lies_there() {
-        let segments = [Segment { at: 0, len: 10 }, Segment { at: 100, len: 10 }, Segment { at: 50, len: 10 }];
+        let segments =
+            [Segment { at: 0, len: 10 }, Segment { at: 100, len: 10 }, Segment { at: 50, len: 10 }];
         assert_eq!(part_of(&segments, 5, 10), [Segment { at: 5, len: 5 }, Segment { at: 100, len: 5 }]);
         assert_eq!(part_of(&segments, 25, 100), [Segment { at: 55, len: 5 }]);
         assert_eq!(part_of(&segments, 30, 1), []);

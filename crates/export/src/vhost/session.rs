@@ -253,7 +253,9 @@ impl Session {
     fn faulted_queue(&mut self) -> SessionFault {
         let Some(fault) = self.fault.take() else { return VolumeError::Stopped.into() };
         let event = match fault {
-            SessionFault::Ring(ix, _) => self.queues.get_mut(ix as usize).and_then(|queue| queue.error.take()),
+            SessionFault::Ring(ix, _) => {
+                self.queues.get_mut(ix as usize).and_then(|queue| queue.error.take())
+            }
             _ => None,
         };
         if let Some(event) = event {

@@ -73,9 +73,8 @@ impl SharedMemory {
         let guarded = take_place().ok_or(IoError::from_errno(libc::ENOMEM))?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the system chooses where; nothing of ours is replaced.
-        let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0)
-        };
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
             let error = IoError::last_os();
             guarded.taken.store(false, Ordering::Release);
@@ -135,7 +134,11 @@ impl SharedMemory {
     /// # Panics
     /// They do not lie in the memory: what another process says is checked before.
     fn place(&self, at: usize, len: usize) -> NonNull<u8> {
-        assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "{len} bytes at {at} of {}", self.len);
+        assert!(
+            at.checked_add(len).is_some_and(|end| end <= self.len),
+            "{len} bytes at {at} of {}",
+            self.len
+        );
         // SAFETY: it lies in the mapping (invariant 1) or at its end.
         unsafe { self.start.add(at) }
     }

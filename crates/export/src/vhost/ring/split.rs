@@ -3,7 +3,9 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::log::Log;
-use super::{Chain, RawDescriptor, RingFault, RingSetup, Token, check_table, descriptor, part, passed, table_entry};
+use super::{
+    Chain, RawDescriptor, RingFault, RingSetup, Token, check_table, descriptor, part, passed, table_entry,
+};
 use crate::vhost::memory::{Area, GuestMemory};
 
 /// Flags of the available and of the used part: the other side need not tell.
@@ -72,7 +74,11 @@ impl SplitRing {
             return Ok(false);
         }
         if waiting > self.size {
-            return Err(if self.available.memory.is_broken() { RingFault::Gone } else { RingFault::Available(waiting) });
+            return Err(if self.available.memory.is_broken() {
+                RingFault::Gone
+            } else {
+                RingFault::Available(waiting)
+            });
         }
         let slot = usize::from(self.taken % self.size);
         let at = self.available.at + ENTRIES_AT + 2 * slot;

@@ -142,7 +142,8 @@ impl Driver {
         }
         let chain: Vec<u16> = self.free.drain(..usize::from(slots)).collect();
         for (ix, &own) in chain.iter().enumerate() {
-            let (address, len, bits) = if indirect { of_table } else { (place(ix as u16), 1, flags(ix as u16)) };
+            let (address, len, bits) =
+                if indirect { of_table } else { (place(ix as u16), 1, flags(ix as u16)) };
             let next = chain.get(ix + 1).copied().unwrap_or(0);
             self.put(DESCRIPTORS + 16 * u64::from(own), address, len, bits, next);
         }
@@ -205,7 +206,10 @@ fn chains_come_and_go_for_many_laps() {
             }
             while ring.next(&driver.memory, &mut chain).unwrap() {
                 let expected = 1 + (round % 3) as usize;
-                assert_eq!((tag(&chain), chain.segments.len()), (0x8000 + (back + held.len() as u64) * 16, expected));
+                assert_eq!(
+                    (tag(&chain), chain.segments.len()),
+                    (0x8000 + (back + held.len() as u64) * 16, expected)
+                );
                 assert_eq!(chain.readable, expected - 1);
                 held.push_back(chain.token);
             }
@@ -374,9 +378,8 @@ fn a_driver_that_breaks_the_rules_gets_a_fault() {
     let head = fault(&|driver| driver.set_word(DRIVER + 4, 9), false);
     assert_eq!(head, RingFault::Index(9));
     assert_eq!(fault(&|driver| driver.set_word(DRIVER + 2, 9), false), RingFault::Available(9));
-    let table = |len: u32| {
-        move |driver: &mut Driver| driver.put(DESCRIPTORS, TABLES, len, descriptor::INDIRECT, 0)
-    };
+    let table =
+        |len: u32| move |driver: &mut Driver| driver.put(DESCRIPTORS, TABLES, len, descriptor::INDIRECT, 0);
     for len in [0, 15, 17, 16 * 32769] {
         assert_eq!(fault(&table(len), false), RingFault::Indirect(len));
     }

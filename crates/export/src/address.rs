@@ -4,7 +4,8 @@
 //! nbd=unix:PATH          a Unix socket
 //! nbd=tcp:HOST:PORT      a TCP socket; an IPv6 HOST stands in brackets
 //! fuse=DIR               a directory, in which each volume is a file
-//! vhost-user=DIR  ublk   known, not offered by this version
+//! vhost-user=DIR         a directory, in which each volume is a socket for hypervisors
+//! ublk                   known, not offered by this version
 //! ```
 
 use std::fmt;
@@ -21,6 +22,8 @@ pub enum Address {
     Nbd(NbdAddress),
     /// As files in a directory.
     Fuse(PathBuf),
+    /// As disks of virtual machines, by sockets in a directory.
+    VhostUser(PathBuf),
 }
 
 /// Where the NBD server listens.
@@ -42,10 +45,10 @@ pub enum NbdAddress {
 #[non_exhaustive]
 pub enum AddressError {
     /// The type is none of the known ones.
-    #[error("`{0}` is no kind of export: use nbd=unix:PATH, nbd=tcp:HOST:PORT or fuse=DIR")]
+    #[error("`{0}` is no kind of export: use nbd=unix:PATH, nbd=tcp:HOST:PORT, fuse=DIR or vhost-user=DIR")]
     UnknownKind(String),
     /// The type is known, but this version does not offer it.
-    #[error("exports of type `{0}` are not offered by this version; nbd and fuse are")]
+    #[error("exports of type `{0}` are not offered by this version; nbd, fuse and vhost-user are")]
     NotYet(&'static str),
     /// An NBD address starts with neither `unix:` nor `tcp:`.
     #[error("`{0}` is no NBD address: use unix:PATH or tcp:HOST:PORT")]
@@ -53,9 +56,9 @@ pub enum AddressError {
     /// `unix:` without a path.
     #[error("the path of the Unix socket is missing: use nbd=unix:PATH")]
     MissingPath,
-    /// `fuse` without a directory.
-    #[error("the directory is missing: use fuse=DIR")]
-    MissingDirectory,
+    /// A kind of export that needs a directory without one.
+    #[error("the directory is missing: use {0}=DIR")]
+    MissingDirectory(&'static str),
     /// `tcp:` without a host or without a port.
     #[error("`{0}` is not HOST:PORT (an IPv6 address stands in brackets)")]
     NotHostPort(String),
@@ -65,7 +68,7 @@ pub enum AddressError {
 }
 
 /// The types of export that are part of the grammar and not offered yet.
-const NOT_YET: [&str; 2] = ["vhost-user", "ublk"];
+const NOT_YET: [&str; 1] = ["ublk"];
 
 impl FromStr for Address {
     type Err = AddressError;
@@ -77,8 +80,10 @@ impl FromStr for Address {
         }
         match (kind, rest) {
             ("nbd", address) => address.parse().map(Self::Nbd),
-            ("fuse", "") => Err(AddressError::MissingDirectory),
+            ("fuse", "") => Err(AddressError::MissingDirectory("fuse")),
             ("fuse", directory) => Ok(Self::Fuse(PathBuf::from(directory))),
+            ("vhost-user", "") => Err(AddressError::MissingDirectory("vhost-user")),
+            ("vhost-user", directory) => Ok(Self::VhostUser(PathBuf::from(directory))),
             _ => Err(AddressError::UnknownKind(kind.to_owned())),
         }
     }
@@ -120,6 +125,7 @@ impl fmt::Display for Address {
         match self {
             Self::Nbd(address) => write!(f, "nbd={address}"),
             Self::Fuse(directory) => write!(f, "fuse={}", directory.display()),
+            Self::VhostUser(directory) => write!(f, "vhost-user={}", directory.display()),
         }
     }
 }
@@ -141,7 +147,7 @@ mod tests {
     #[test]
     fn addresses_are_parsed_and_shown_alike() {
         let nbd = ["nbd=unix:/run/w.sock", "nbd=unix:a:b=c", "nbd=tcp:localhost:10809", "nbd=tcp:[::1]:0"];
-        for text in nbd.into_iter().chain(["fuse=/mnt/wattle", "fuse=a=b"]) {
+        for text in nbd.into_iter().chain(["fuse=/mnt/wattle", "fuse=a=b", "vhost-user=/run/w"]) {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
         let tcp = NbdAddress::Tcp { host: "::1".to_owned(), port: 0 };
@@ -162,9 +168,9 @@ mod tests {
             ("nbd=tcp:[::1:10809", AddressError::NotHostPort("[::1:10809".to_owned())),
             ("nbd=tcp:h:65536", AddressError::BadPort("65536".to_owned())),
             ("nbd=tcp:h:", AddressError::BadPort(String::new())),
-            ("fuse", AddressError::MissingDirectory),
-            ("fuse=", AddressError::MissingDirectory),
-            ("vhost-user=/run", AddressError::NotYet("vhost-user")),
+            ("fuse", AddressError::MissingDirectory("fuse")),
+            ("fuse=", AddressError::MissingDirectory("fuse")),
+            ("vhost-user=", AddressError::MissingDirectory("vhost-user")),
             ("ublk", AddressError::NotYet("ublk")),
         ];
         for (text, error) in refused {

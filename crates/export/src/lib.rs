@@ -9,5 +9,6 @@ mod address;
 pub mod fuse;
 pub mod fuzzing;
 pub mod nbd;
+pub mod vhost;
 
 pub use address::{Address, AddressError, NbdAddress};

@@ -48,6 +48,7 @@ pub use mailbox::{Receiver, Sender, mailbox};
 pub use memory::buf::buffer_bytes_live;
 pub use memory::buf::{BUF_ALIGN_BYTES, Buf, BufMut};
 pub use memory::hint::about_to_change;
+pub use memory::shared::SharedMemory;
 pub use model::DriveModel;
 pub use op::traffic::{Traffic, TrafficTotals};
 pub use op::{Bufs, Completion, Durability, Op, OpKey, Transfer, Unmap};
@@ -56,5 +57,6 @@ pub use runtime::{RuntimeConfig, run};
 pub use sim::{
     DriveConfig, DriveControl, DriveSnapshot, RunOutcome, SimEndpoint, SimWorld, WorldConfig, WriteRecord,
 };
+pub use stream::doorbell::Doorbell;
 pub use stream::peer::{PeerProcess, PeerRole};
 pub use stream::{ListenError, Listener, Stream, peer_uid};

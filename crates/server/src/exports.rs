@@ -10,6 +10,7 @@ use wattle_control::{Code, Problem};
 use wattle_engine::VolumeRef;
 use wattle_export::fuse::{self, Files, StartError, Stopped, Transport};
 use wattle_export::nbd::{self, Export, Limits, TlsNote, TurnedAway};
+use wattle_export::vhost::{SessionFault, SocketError, VhostServer, socket_of};
 pub use wattle_export::{Address, NbdAddress};
 use wattle_rt::fuse::{FuseMount, MountError};
 use wattle_rt::{Core, IoError, ListenError, Listener};
@@ -43,6 +44,8 @@ pub enum Endpoint {
     Nbd(NbdEndpoint),
     /// For programs that open files.
     Fuse(FuseMount),
+    /// For hypervisors: a directory of sockets.
+    Vhost(PathBuf),
 }
 
 /// A listening socket and how to reach it.
@@ -83,11 +86,12 @@ pub fn prepare(
     match address {
         Address::Nbd(nbd) => listen(nbd, security, log).map(Endpoint::Nbd),
         Address::Fuse(dir) => mount(dir, read_only, log).map(Endpoint::Fuse),
+        Address::VhostUser(dir) => socket_directory(dir).map(Endpoint::Vhost),
         other => Err(Problem::new(
             Code::NotSupportedYet,
             format!("--export {other}"),
-            "this version offers nbd and fuse only",
-            "use nbd=unix:PATH, nbd=tcp:HOST:PORT or fuse=DIR",
+            "this version offers nbd, fuse and vhost-user only",
+            "use nbd=unix:PATH, nbd=tcp:HOST:PORT, fuse=DIR or vhost-user=DIR",
         )),
     }
 }
@@ -156,6 +160,19 @@ fn mount(dir: &Path, read_only: bool, log: &ServerLog) -> Result<FuseMount, Prob
     Ok(mount)
 }
 
+/// The absolute path of a directory in which sockets can be made.
+fn socket_directory(dir: &Path) -> Result<PathBuf, Problem> {
+    let problem = |why: String, next| {
+        let what = format!("no sockets can be made in {}", dir.display());
+        Problem::new(Code::ListenFailed, what, why, next)
+    };
+    match std::fs::canonicalize(dir) {
+        Ok(dir) if dir.is_dir() => Ok(dir),
+        Ok(_) => Err(problem("it is not a directory".to_owned(), "name a directory")),
+        Err(error) => Err(problem(error.to_string(), "make it: mkdir DIR")),
+    }
+}
+
 fn mount_next(error: MountError) -> &'static str {
     match error {
         MountError::Missing => "make it: mkdir DIR",
@@ -191,14 +208,19 @@ impl Endpoint {
         match self {
             Self::Nbd(nbd) => uri(&nbd.address, nbd.tls.is_some(), if arrays == 1 { "" } else { array }),
             Self::Fuse(mount) => file_of(mount.dir(), array),
+            Self::Vhost(dir) => socket_of(dir, array).to_string_lossy().into_owned(),
         }
     }
 
     /// The environment of the command of `--run`: the first array, under nbdkit's names; a file has
-    /// its path as `file`.
+    /// its path as `file`, a hypervisor's socket as `unixsocket`.
     pub fn environment(&self, array: &str, arrays: usize) -> Vec<(&'static str, String)> {
         let way = self.way(array, arrays);
-        let Self::Nbd(nbd) = self else { return vec![("file", way)] };
+        let nbd = match self {
+            Self::Nbd(nbd) => nbd,
+            Self::Fuse(_) => return vec![("file", way)],
+            Self::Vhost(_) => return vec![("unixsocket", way)],
+        };
         let export = if arrays == 1 { "" } else { array };
         let mut env = vec![("nbd", way.clone()), ("uri", way), ("exportname", export.to_owned())];
         env.push(match &nbd.address {
@@ -243,6 +265,16 @@ impl Endpoint {
                 let place = ExportPlace::Fuse(handle.files(), handle.dir().to_owned());
                 Ok((RunningExport::Fuse(handle), place))
             }
+            Self::Vhost(dir) => {
+                let volumes = offered.iter().map(|offered| offered.volume.clone()).collect();
+                let log = log.clone();
+                let tell = move |socket: &Path, fault: &SessionFault| {
+                    log.note(&format!("{}: a hypervisor was cut off: {fault}", socket.display()));
+                };
+                let server = VhostServer::start(core, dir, volumes, tell).await;
+                let server = server.map_err(|error| socket_problem(&error))?;
+                Ok((RunningExport::Vhost(server.clone()), ExportPlace::Vhost(server)))
+            }
         }
     }
 }
@@ -284,6 +316,12 @@ fn start_problem(error: &StartError) -> Problem {
     Problem::new(Code::ServerFailed, error.to_string(), why, next)
 }
 
+fn socket_problem(error: &SocketError) -> Problem {
+    let what = format!("cannot listen at {}", error.path.display());
+    Problem::new(Code::ListenFailed, what, error.error.to_string(), listen_next(error.error))
+        .transient(error.error == ListenError::InUse)
+}
+
 fn file_of(dir: &Path, array: &str) -> String {
     dir.join(fuse::tree::path_of(array)).to_string_lossy().into_owned()
 }
@@ -294,6 +332,8 @@ pub enum RunningExport {
     Nbd(nbd::NbdServerHandle),
     /// As files.
     Fuse(fuse::FuseServerHandle),
+    /// To hypervisors.
+    Vhost(VhostServer),
 }
 
 impl RunningExport {
@@ -301,6 +341,7 @@ impl RunningExport {
     pub async fn stop(self, core: &Core, log: &ServerLog) {
         let fuse = match self {
             Self::Nbd(nbd) => return nbd.stop(core).await,
+            Self::Vhost(vhost) => return vhost.stop().await,
             Self::Fuse(fuse) => fuse,
         };
         let dir = fuse.dir().to_string_lossy().into_owned();
@@ -323,6 +364,8 @@ pub enum ExportPlace {
     Nbd(nbd::Exports, NbdAddress, bool),
     /// Files, and where they are.
     Fuse(Files, PathBuf),
+    /// Sockets for hypervisors.
+    Vhost(VhostServer),
 }
 
 impl ExportPlace {
@@ -338,6 +381,10 @@ impl ExportPlace {
                 exports.add(core, export, offered.is_default).await.map_err(StartError::from)
             }
             Self::Fuse(files, _) => files.add(core, volume).await,
+            Self::Vhost(server) => {
+                let path = server.add(volume).map_err(|error| socket_problem(&error))?;
+                return Ok(path.to_string_lossy().into_owned());
+            }
         };
         added.map_err(|error| start_problem(&error))?;
         Ok(match self {
@@ -345,6 +392,7 @@ impl ExportPlace {
                 uri(address, *secured, if offered.is_default { "" } else { name })
             }
             Self::Fuse(_, dir) => file_of(dir, name),
+            Self::Vhost(server) => socket_of(server.dir(), name).to_string_lossy().into_owned(),
         })
     }
 
@@ -359,6 +407,7 @@ impl ExportPlace {
         match self {
             Self::Nbd(exports, ..) => times(exports.hide(core, name).await, "NBD client"),
             Self::Fuse(files, _) => times(files.hide(core, name, true).await as usize, "open file"),
+            Self::Vhost(server) => times(server.hide(name, true), "hypervisor"),
         }
     }
 
@@ -367,6 +416,7 @@ impl ExportPlace {
         match self {
             Self::Nbd(exports, ..) => exports.show(core, name).await,
             Self::Fuse(files, _) => drop(files.hide(core, name, false).await),
+            Self::Vhost(server) => drop(server.hide(name, false)),
         }
     }
 
@@ -375,10 +425,11 @@ impl ExportPlace {
         match self {
             Self::Nbd(exports, ..) => exports.remove(core, name).await,
             Self::Fuse(files, _) => drop(files.hide(core, name, true).await),
+            Self::Vhost(server) => server.remove(name).await,
         }
     }
 
-    /// Lets files be as large as their volumes.
+    /// Lets files and guests' disks be as large as their volumes.
     ///
     /// # Errors
     /// The kernel was not told.
@@ -386,13 +437,17 @@ impl ExportPlace {
         match self {
             Self::Nbd(..) => Ok(()),
             Self::Fuse(files, _) => files.resize(core).await,
+            Self::Vhost(server) => {
+                server.resized();
+                Ok(())
+            }
         }
     }
 
     /// The files, if that is what volumes are here.
     pub fn files(&self) -> Option<&Files> {
         match self {
-            Self::Nbd(..) => None,
+            Self::Nbd(..) | Self::Vhost(_) => None,
             Self::Fuse(files, _) => Some(files),
         }
     }

@@ -68,5 +68,6 @@ mod undo_orders;
 mod undo_starts;
 mod up;
 mod vendors;
+mod vhost;
 mod windows;
 mod words;

@@ -63,10 +63,17 @@ impl Guest {
         self.output(job, files, &slices.disks, &[])
     }
 
+    /// `guest/run` of this guest.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(root().join("guest/run"));
+        command.env("WATTLE_GUEST_KERNEL", self.kernel);
+        command
+    }
+
     fn output(&self, job: &str, files: &[PathBuf], disks: &[PathBuf], env: &[(&str, &str)]) -> String {
         let guest = root().join("guest");
-        let mut command = Command::new(guest.join("run"));
-        command.current_dir(&guest).env("WATTLE_GUEST_KERNEL", self.kernel).env("GUEST_TIMEOUT", "900");
+        let mut command = self.command();
+        command.current_dir(&guest).env("GUEST_TIMEOUT", "900");
         command.envs(env.iter().copied());
         for file in files {
             command.arg("-f").arg(file);

@@ -25,6 +25,7 @@ mod reshapes;
 mod server;
 mod shown;
 mod states;
+mod vhost;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -252,6 +253,13 @@ fn linear_arrays_go_both_ways() {
 fn the_kernels_nbd_client_mounts_what_wattle_serves() {
     let Some(guest) = Guest::ready("6.12") else { return };
     nbd::mount(&guest);
+}
+
+/// Firmware, boot loader, kernel and file system of a machine on a volume whose server is killed.
+#[test]
+fn a_machine_boots_from_a_volume_and_survives_its_server() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    vhost::boots_and_survives(&guest, "5", &["--chunk", "64K"]);
 }
 
 /// btrfs as a crash leaves it.

@@ -78,6 +78,11 @@ impl Server {
         output
     }
 
+    /// Where NBD clients find the volume.
+    pub fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.export.display())
+    }
+
     pub fn connect(&self) -> Nbd {
         Nbd::connect(&self.export, &self.name)
     }

@@ -54,6 +54,8 @@ fn claims(stack: &StackConfig) -> Vec<(Claim, usize)> {
             Address::Nbd(NbdAddress::Tcp { host, port }) => {
                 claim("address", format!("{host}:{port}"), export.line);
             }
+            // Each volume has a socket of its own there.
+            Address::VhostUser(_) => {}
             other => claim("address", other.to_string(), export.line),
         }
     }

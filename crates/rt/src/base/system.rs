@@ -51,6 +51,7 @@ impl SignalMask {
     }
 
     /// Blocks every signal in this thread, a helper: signals belong to the first core's thread.
+    /// What the thread itself did wrong is told to itself.
     pub(crate) fn block_all() {
         if NO_SIGNALS {
             return;
@@ -59,6 +60,9 @@ impl SignalMask {
         let all = unsafe {
             let mut set = std::mem::zeroed();
             libc::sigfillset(&raw mut set);
+            for own in [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL] {
+                libc::sigdelset(&raw mut set, own);
+            }
             set
         };
         change_mask(libc::SIG_BLOCK, &all);

@@ -3,9 +3,9 @@
 
 use super::{MountError, UnmountError, device_error};
 use crate::base::error::IoError;
+use crate::stream::Stream;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub(super) fn mount(dir: &Path, read_only: bool) -> Result<OwnedFd, MountError> 
     if !status.success() {
         return Err(MountError::HelperRefused);
     }
-    let session = take_descriptor(&ours).map_err(device_error)?;
+    let session = take_descriptor(ours).map_err(device_error)?;
     // SAFETY: fcntl only takes integers; the descriptor is ours and open.
     let rc = unsafe { libc::fcntl(session.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
     if rc == 0 { Ok(session) } else { Err(IoError::last_os().into()) }
@@ -60,37 +60,8 @@ pub(super) fn unmount(dir: &Path, lazily: bool) -> Result<(), UnmountError> {
 }
 
 /// The descriptor that was sent along with a byte.
-fn take_descriptor(socket: &UnixStream) -> Result<OwnedFd, IoError> {
-    const ONE_FD: u32 = size_of::<libc::c_int>() as u32;
-    let mut byte = 0u8;
-    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // Room for one header and one descriptor, aligned as headers are.
-    let mut control = MaybeUninit::<[libc::cmsghdr; 4]>::zeroed();
-    // SAFETY: a msghdr is plain pointers and integers, for which zero is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
-    message.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: CMSG_SPACE only computes; the space is far below that of `control`.
-    message.msg_controllen = unsafe { libc::CMSG_SPACE(ONE_FD) } as _;
-    // SAFETY: the message points to a live byte and to live control space of at least the length
-    // given.
-    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-    if received < 0 {
-        return Err(IoError::last_os());
-    }
-    // SAFETY: the kernel has filled `message`; the header it names, if any, lies in `control`, and
-    // a header of this length, level and type is followed by a descriptor that the kernel has just
-    // given us and nothing else knows.
-    unsafe {
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        if header.is_null()
-            || (*header).cmsg_level != libc::SOL_SOCKET
-            || (*header).cmsg_type != libc::SCM_RIGHTS
-            || (*header).cmsg_len as usize != libc::CMSG_LEN(ONE_FD) as usize
-        {
-            return Err(IoError::INVALID);
-        }
-        let fd = libc::CMSG_DATA(header).cast::<libc::c_int>().read_unaligned();
-        Ok(OwnedFd::from_raw_fd(fd))
-    }
+fn take_descriptor(socket: UnixStream) -> Result<OwnedFd, IoError> {
+    // The program has ended: what it sent is here.
+    let (_, mut descriptors) = Stream::from(socket).try_receive_along(&mut [0])?;
+    descriptors.pop().ok_or(IoError::INVALID)
 }

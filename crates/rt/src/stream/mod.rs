@@ -11,6 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+mod along;
+pub(crate) mod doorbell;
 pub(crate) mod peer;
 mod unix_path;
 pub(crate) mod wire;

@@ -1,0 +1,539 @@
+//! One hypervisor's connection: what it says of its guest's memory and rings, and the queues that
+//! are served because of it.
+//!
+//! The conversation is a task on the core that accepted it; queues are spread over the cores. A
+//! message is carried out before the next one is read, so a reply says that it is done.
+//!
+//! Invariants:
+//! 1. A queue runs from the message that brings its kick event until the one that asks for its
+//!    base, or the end of the connection.
+//! 2. When a connection ends, its queues are severed, and no queue of the volume begins before the
+//!    volume has answered what they had begun: a hypervisor that comes back repeats those requests,
+//!    and none of them may be carried out behind a later one.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use wattle_engine::{VolumeError, VolumeRef};
+use wattle_rt::mailbox::mailbox;
+use wattle_rt::sync::{Latch, Notify};
+use wattle_rt::{Core, CoreIx, Doorbell, Either, IoError, SharedMemory, Stream, race};
+
+use super::device::{CONFIG_BYTES_MAX, DiskFacts, QUEUES_MAX, feature, serial};
+use super::memory::{GuestMemory, GuestRegion};
+use super::message::{
+    FrontHeader, FrontMessage, HEADER_BYTES, LogFacts, MessageFault, REGIONS_AT_ONCE_MAX, RegionFacts,
+    config_changed, protocol, reply,
+};
+use super::queue::{Queue, QueueFault, QueueParts, disk_facts};
+use super::ring::{LogPlace, RING_SIZE_MAX, Ring, RingAddresses, RingFeatures, RingSetup, log_bytes};
+
+/// Regions of memory that a guest may have: what QEMU has at most.
+const REGIONS_MAX: usize = 509;
+/// Extensions of the protocol that are offered.
+const PROTOCOL: u64 = protocol::MQ
+    | protocol::REPLY_ACK
+    | protocol::BACKEND_REQ
+    | protocol::CONFIG
+    | protocol::INFLIGHT
+    | protocol::RESET_DEVICE
+    | protocol::MEMORY_SLOTS;
+
+/// Why a connection ended that the hypervisor did not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SessionFault {
+    /// It said something that cannot be taken.
+    #[error(transparent)]
+    Message(#[from] MessageFault),
+    /// A queue beyond those there are.
+    #[error("queue {0}: there are 64")]
+    Queue(u32),
+    /// Features that were not offered.
+    #[error("features that were not offered: {0:#x}")]
+    Features(u64),
+    /// Memory that cannot be mapped.
+    #[error("memory of {0} bytes cannot be mapped: {1}")]
+    Memory(u64, IoError),
+    /// More memory than there is room for.
+    #[error("more than 509 regions of memory")]
+    Regions,
+    /// Memory is removed that is not there.
+    #[error("memory at {0:#x} is removed that was not there")]
+    NoRegion(u64),
+    /// A queue that runs is told to be another.
+    #[error("queue {0} is changed while it runs")]
+    Running(u32),
+    /// The guest broke the rules of a ring.
+    #[error("queue {0}: {1}")]
+    Ring(u32, QueueFault),
+    /// The volume ended.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The connection broke.
+    #[error(transparent)]
+    Connection(#[from] IoError),
+}
+
+/// What all connections to one volume share, on the core that accepts them.
+pub(super) struct Disk {
+    pub(super) volume: VolumeRef,
+    /// Connections now.
+    pub(super) sessions: RefCell<Vec<Rc<Told>>>,
+    /// Connections that have ended and whose requests the volume has not all answered.
+    pub(super) draining: Cell<usize>,
+    pub(super) drained: Notify,
+    /// For the core of the next connection's first queue.
+    pub(super) first_core: Cell<usize>,
+}
+
+/// What a connection is told by the server.
+#[derive(Default)]
+pub(super) struct Told {
+    /// To finish what was begun and end.
+    pub(super) stop: Latch,
+    /// The volume has another size.
+    pub(super) resized: Latch,
+}
+
+impl Disk {
+    /// Waits until nothing is under way for connections that have ended.
+    pub(super) async fn wait_until_drained(&self) {
+        while self.draining.get() > 0 {
+            self.drained.wait().await;
+        }
+    }
+}
+
+/// A queue as the hypervisor describes it.
+#[derive(Default)]
+struct QueueFacts {
+    size: u32,
+    addresses: Option<RingAddresses>,
+    base: u32,
+    call: Option<Arc<Doorbell>>,
+    error: Option<Doorbell>,
+    enabled: bool,
+    running: Option<RunningQueue>,
+}
+
+/// A queue on its core.
+struct RunningQueue {
+    core: CoreIx,
+    /// The name of the [`Queue`] among the core's values: its own address.
+    name: Arc<()>,
+}
+
+impl RunningQueue {
+    fn key(&self) -> u64 {
+        Arc::as_ptr(&self.name).addr() as u64
+    }
+}
+
+struct Session {
+    core: Core,
+    disk: Rc<Disk>,
+    stream: Stream,
+    told: Rc<Told>,
+    features: u64,
+    extensions: u64,
+    memory: Arc<GuestMemory>,
+    log: Option<(Arc<SharedMemory>, LogFacts)>,
+    /// For messages the other way.
+    upcalls: Option<Stream>,
+    queues: Vec<QueueFacts>,
+    first_core: usize,
+    /// A queue that stopped by itself, and why.
+    fault: Rc<RefCell<Option<SessionFault>>>,
+    faulted: Rc<Latch>,
+}
+
+/// Talks with a hypervisor until it goes, breaks the rules, or the server stops.
+pub(super) async fn converse(core: Core, disk: Rc<Disk>, stream: Stream) -> Result<(), SessionFault> {
+    let told = Rc::new(Told::default());
+    disk.sessions.borrow_mut().push(told.clone());
+    let first_core = disk.first_core.replace(disk.first_core.get() + 1);
+    let mut session = Session {
+        core: core.clone(),
+        disk: disk.clone(),
+        stream: stream.clone(),
+        told: told.clone(),
+        features: 0,
+        extensions: 0,
+        memory: Arc::default(),
+        log: None,
+        upcalls: None,
+        queues: (0..QUEUES_MAX).map(|_| QueueFacts::default()).collect(),
+        first_core,
+        fault: Rc::default(),
+        faulted: Rc::default(),
+    };
+    let ended = session.listen().await;
+    let severed = !told.stop.is_set();
+    disk.draining.set(disk.draining.get() + 1);
+    session.stop_all(severed).await;
+    disk.draining.set(disk.draining.get() - 1);
+    stream.shutdown();
+    disk.sessions.borrow_mut().retain(|other| !Rc::ptr_eq(other, &told));
+    disk.drained.notify_all();
+    ended
+}
+
+impl Session {
+    async fn listen(&mut self) -> Result<(), SessionFault> {
+        while let Some((header, message)) = self.receive().await? {
+            let request = header.request;
+            let answer = self.carry_out(message).await?;
+            match answer {
+                Answer::Reply(payload) => self.stream.try_send_along(&reply(request, &payload), None)?,
+                Answer::WithFile(payload, file) => {
+                    self.stream.try_send_along(&reply(request, &payload), Some(file.as_fd()))?;
+                }
+                Answer::Done(ok) if header.needs_reply && self.extensions & protocol::REPLY_ACK != 0 => {
+                    let payload = u64::from(!ok).to_le_bytes();
+                    self.stream.try_send_along(&reply(request, &payload), None)?;
+                }
+                Answer::Done(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message; `None` at the end, in whatever way that comes.
+    async fn receive(&mut self) -> Result<Option<(FrontHeader, FrontMessage)>, SessionFault> {
+        let mut descriptors = Vec::new();
+        let mut header = [0; HEADER_BYTES];
+        if !self.fill(&mut header, &mut descriptors).await? {
+            return Ok(None);
+        }
+        let header = FrontHeader::decode(&header)?;
+        let mut payload = vec![0; header.payload_bytes];
+        if !self.fill(&mut payload, &mut descriptors).await? {
+            return Ok(None);
+        }
+        let message = FrontMessage::decode(header.request, &payload, descriptors)?;
+        Ok(Some((header, message)))
+    }
+
+    /// Receives so many bytes; false at the end.
+    async fn fill(&mut self, mut bytes: &mut [u8], along: &mut Vec<OwnedFd>) -> Result<bool, SessionFault> {
+        while !bytes.is_empty() {
+            match self.stream.try_receive_along(bytes) {
+                Ok((0, _)) => return Ok(false),
+                Ok((count, descriptors)) => {
+                    along.extend(descriptors);
+                    if along.len() > REGIONS_AT_ONCE_MAX {
+                        return Err(IoError::from_errno(libc::EMSGSIZE).into());
+                    }
+                    bytes = &mut bytes[count..];
+                }
+                Err(error) if error.errno() == libc::EAGAIN => {
+                    let told = self.told.clone();
+                    let told = race(told.stop.wait(), race(self.faulted.wait(), told.resized.wait()));
+                    match race(self.core.readable(&self.stream), told).await {
+                        Either::First(ready) => ready?,
+                        Either::Second(Either::First(())) => return Ok(false),
+                        Either::Second(Either::Second(Either::First(()))) => {
+                            return Err(self.faulted_queue());
+                        }
+                        Either::Second(Either::Second(Either::Second(()))) => self.tell_size(),
+                    }
+                }
+                Err(error) if matches!(error.errno(), libc::ECONNRESET | libc::EPIPE) => return Ok(false),
+                Err(error) if error.errno() == libc::EINTR => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Why a queue stopped by itself. The hypervisor may show its guest that the device needs a
+    /// reset.
+    fn faulted_queue(&mut self) -> SessionFault {
+        let Some(fault) = self.fault.take() else { return VolumeError::Stopped.into() };
+        let event = match fault {
+            SessionFault::Ring(ix, _) => {
+                self.queues.get_mut(ix as usize).and_then(|queue| queue.error.take())
+            }
+            _ => None,
+        };
+        if let Some(event) = event {
+            event.ring();
+        }
+        fault
+    }
+
+    fn tell_size(&self) {
+        self.told.resized.reset();
+        if let Some(upcalls) = &self.upcalls
+            && self.extensions & protocol::CONFIG != 0
+        {
+            // A hypervisor that takes no such messages learns of it when the guest starts anew.
+            let _ = upcalls.try_send_along(&config_changed(), None);
+        }
+    }
+
+    fn facts(&self) -> Result<DiskFacts, SessionFault> {
+        Ok(disk_facts(&self.disk.volume.open(&self.core)?))
+    }
+
+    fn queue(&mut self, ix: u32) -> Result<&mut QueueFacts, SessionFault> {
+        self.queues.get_mut(ix as usize).ok_or(SessionFault::Queue(ix))
+    }
+
+    /// A queue that does not run.
+    fn idle_queue(&mut self, ix: u32) -> Result<&mut QueueFacts, SessionFault> {
+        let queue = self.queue(ix)?;
+        if queue.running.is_some() { Err(SessionFault::Running(ix)) } else { Ok(queue) }
+    }
+
+    async fn carry_out(&mut self, message: FrontMessage) -> Result<Answer, SessionFault> {
+        let number = |value: u64| Ok(Answer::Reply(value.to_le_bytes().to_vec()));
+        match message {
+            FrontMessage::GetFeatures => return number(self.facts()?.features()),
+            FrontMessage::SetFeatures(features) => {
+                let unknown = features & !self.facts()?.features();
+                if unknown != 0 {
+                    return Err(SessionFault::Features(unknown));
+                }
+                self.features = features;
+            }
+            FrontMessage::SetOwner => {}
+            FrontMessage::ResetOwner | FrontMessage::ResetDevice => {
+                self.stop_all(false).await;
+                self.queues.iter_mut().for_each(|queue| queue.enabled = false);
+            }
+            FrontMessage::GetProtocolFeatures => return number(PROTOCOL),
+            FrontMessage::SetProtocolFeatures(extensions) => match extensions & !PROTOCOL {
+                0 => self.extensions = extensions,
+                unknown => return Err(SessionFault::Features(unknown)),
+            },
+            FrontMessage::GetQueueNum => return number(QUEUES_MAX.into()),
+            FrontMessage::GetMaxMemSlots => return number(REGIONS_MAX as u64),
+            FrontMessage::SetBackendReqFd(socket) => self.upcalls = Some(Stream::from_fd(socket)),
+            FrontMessage::GetConfig { offset, len, flags } => {
+                // No room for a configuration in the reply says that this one cannot be had.
+                let (offset, len) = (offset as usize, len as usize);
+                if offset + len > CONFIG_BYTES_MAX {
+                    return Ok(Answer::Reply(Vec::new()));
+                }
+                let head = [offset as u32, len as u32, flags].map(u32::to_le_bytes).concat();
+                return Ok(Answer::Reply([head, self.facts()?.config(offset, len)].concat()));
+            }
+            // Nothing in it is the guest's to choose.
+            FrontMessage::SetConfig => return Ok(Answer::Done(false)),
+            message => return self.carry_out_for_guest(message).await,
+        }
+        Ok(Answer::Done(true))
+    }
+
+    /// What concerns the guest's memory and rings.
+    async fn carry_out_for_guest(&mut self, message: FrontMessage) -> Result<Answer, SessionFault> {
+        match message {
+            FrontMessage::SetMemTable(table) => {
+                let mut memory = GuestMemory::default();
+                for (facts, file) in table {
+                    memory.add(map_region(facts, file.as_fd())?);
+                }
+                self.set_memory(memory).await;
+            }
+            FrontMessage::AddMemReg(facts, file) => {
+                let mut memory = GuestMemory::clone(&self.memory);
+                if memory.regions() == REGIONS_MAX {
+                    return Err(SessionFault::Regions);
+                }
+                memory.add(map_region(facts, file.as_fd())?);
+                self.set_memory(memory).await;
+            }
+            FrontMessage::RemMemReg(facts) => {
+                let mut memory = GuestMemory::clone(&self.memory);
+                if !memory.remove(facts.guest, facts.user, facts.len) {
+                    return Err(SessionFault::NoRegion(facts.guest));
+                }
+                self.set_memory(memory).await;
+            }
+            FrontMessage::GetInflightFd(asked) => return self.make_log(asked),
+            FrontMessage::SetInflightFd(facts, file) => {
+                let len = usize::try_from(facts.len.saturating_add(facts.offset)).unwrap_or(usize::MAX);
+                let mapped = SharedMemory::map(&file, len);
+                let mapped = mapped.map_err(|error| SessionFault::Memory(facts.len, error))?;
+                self.log = Some((Arc::new(mapped), facts));
+            }
+            FrontMessage::SetVringNum { queue, num } => self.idle_queue(queue)?.size = num,
+            FrontMessage::SetVringBase { queue, base } => self.idle_queue(queue)?.base = base,
+            FrontMessage::SetVringAddr { queue, addresses } => {
+                let queue = self.queue(queue)?;
+                // A ring that runs is told again where it is after changes of the memory.
+                if queue.running.is_none() {
+                    queue.addresses = Some(addresses);
+                }
+            }
+            FrontMessage::SetVringKick { queue, event } => self.start(queue, event).await?,
+            FrontMessage::SetVringCall { queue, event } => self.set_call(queue, event).await?,
+            FrontMessage::SetVringErr { queue, event } => {
+                self.queue(queue)?.error = event.map(Doorbell::new).transpose()?;
+            }
+            FrontMessage::SetVringEnable { queue, enable } => {
+                self.queue(queue)?.enabled = enable;
+                self.on_queue(queue, move |queue| queue.enable(enable)).await;
+            }
+            FrontMessage::GetVringBase { queue } => {
+                let base = self.stop(queue, false).await?;
+                let payload = [queue.to_le_bytes(), base.to_le_bytes()].concat();
+                return Ok(Answer::Reply(payload));
+            }
+            _ => unreachable!("messages about the device are carried out before"),
+        }
+        Ok(Answer::Done(true))
+    }
+
+    async fn set_memory(&mut self, memory: GuestMemory) {
+        self.memory = Arc::new(memory);
+        for ix in 0..self.queues.len() as u32 {
+            let memory = self.memory.clone();
+            self.on_queue(ix, move |queue| queue.set_memory(memory)).await;
+        }
+    }
+
+    /// Memory for the log of what is in flight.
+    fn make_log(&mut self, asked: LogFacts) -> Result<Answer, SessionFault> {
+        let packed = self.features & feature::PACKED != 0;
+        let (queues, size) = (asked.queues.min(QUEUES_MAX), asked.size.min(RING_SIZE_MAX as u16));
+        let len = usize::from(queues) * log_bytes(size, packed);
+        let fault = |error| SessionFault::Memory(len as u64, error);
+        let (memory, file) = SharedMemory::create(len).map_err(fault)?;
+        let facts = LogFacts { len: len as u64, offset: 0, queues, size };
+        self.log = Some((Arc::new(memory), facts));
+        Ok(Answer::WithFile(facts.encode().to_vec(), file))
+    }
+
+    /// Does something with a queue, if it runs.
+    async fn on_queue(&self, ix: u32, change: impl FnOnce(&Queue) + Send + 'static) {
+        let Some(running) = self.queues.get(ix as usize).and_then(|queue| queue.running.as_ref()) else {
+            return;
+        };
+        let key = running.key();
+        let call = self.core.call(running.core, move |core| async move {
+            if let Some(queue) = core.local::<Queue>(key) {
+                change(&queue);
+            }
+        });
+        call.await;
+    }
+
+    async fn set_call(&mut self, ix: u32, event: Option<OwnedFd>) -> Result<(), SessionFault> {
+        let call = event.map(Doorbell::new).transpose()?.map(Arc::new);
+        self.queue(ix)?.call.clone_from(&call);
+        self.on_queue(ix, move |queue| queue.set_call(call)).await;
+        Ok(())
+    }
+
+    /// Begins to serve a queue.
+    async fn start(&mut self, ix: u32, kick: Option<OwnedFd>) -> Result<(), SessionFault> {
+        if self.queue(ix)?.running.is_some() {
+            // Another event: the queue is taken up anew where it is.
+            self.queue(ix)?.base = self.stop(ix, false).await?;
+        }
+        self.disk.wait_until_drained().await;
+        let parts = self.parts_of(ix, kick)?;
+        let core = CoreIx((self.first_core + ix as usize) % self.core.cores());
+        let running = RunningQueue { core, name: Arc::new(()) };
+        let (key, volume) = (running.key(), self.disk.volume.clone());
+        let (tell, mut told) = mailbox();
+        let begun = self.core.call(core, move |core| async move {
+            let queue = Queue::new(&core, parts(volume.open(&core)?));
+            core.put_local(key, queue.clone());
+            // It is served even if it is stopped before its first turn: that waits for its end.
+            core.spawn(async move {
+                let _ = tell.send(queue.serve().await);
+            });
+            Ok::<_, VolumeError>(())
+        });
+        begun.await?;
+        let (fault, faulted) = (self.fault.clone(), self.faulted.clone());
+        self.core.spawn(async move {
+            if let Some(Err(why)) = told.recv().await {
+                *fault.borrow_mut() = Some(SessionFault::Ring(ix, why));
+                faulted.set();
+            }
+        });
+        self.queue(ix)?.running = Some(running);
+        Ok(())
+    }
+
+    /// What a queue is made of, but for the volume on its core.
+    fn parts_of(
+        &mut self,
+        ix: u32,
+        kick: Option<OwnedFd>,
+    ) -> Result<impl FnOnce(wattle_engine::Volume) -> QueueParts + Send + use<>, SessionFault> {
+        let features = RingFeatures {
+            packed: self.features & feature::PACKED != 0,
+            event_index: self.features & feature::EVENT_INDEX != 0,
+        };
+        let memory = self.memory.clone();
+        let log = self.log.as_ref().filter(|(_, facts)| u32::from(facts.queues) > ix);
+        let log = log.map(|(memory, facts)| LogPlace {
+            memory: memory.clone(),
+            at: facts.offset as usize + ix as usize * log_bytes(facts.size, features.packed),
+        });
+        let (flushes, serial) = (self.features & feature::FLUSH != 0, serial(self.disk.volume.name()));
+        // Without extensions there is no message that enables a queue.
+        let negotiated = self.features & feature::PROTOCOL != 0;
+        let queue = self.queue(ix)?;
+        let ring = Ring::new(&RingSetup {
+            size: queue.size,
+            addresses: queue.addresses.unwrap_or_default(),
+            features,
+            base: queue.base,
+            memory: &memory,
+            log,
+        });
+        let ring = ring.map_err(|fault| SessionFault::Ring(ix, fault.into()))?;
+        let (call, enabled) = (queue.call.clone(), queue.enabled || !negotiated);
+        let kick = kick.map(Stream::from_fd);
+        Ok(move |volume| QueueParts { volume, ring, memory, kick, call, enabled, flushes, serial })
+    }
+
+    /// Ends a queue and returns where its ring goes on.
+    async fn stop(&mut self, ix: u32, sever: bool) -> Result<u32, SessionFault> {
+        let queue = self.queue(ix)?;
+        let Some(running) = queue.running.take() else { return Ok(queue.base) };
+        let key = running.key();
+        let stop = self.core.call(running.core, move |core| async move {
+            let queue = core.take_local::<Queue>(key)?;
+            Some(queue.stop(sever).await)
+        });
+        let base = stop.await.unwrap_or_default();
+        self.queue(ix)?.base = base;
+        Ok(base)
+    }
+
+    /// Ends all queues.
+    async fn stop_all(&mut self, sever: bool) {
+        for ix in 0..self.queues.len() as u32 {
+            // Every queue here exists.
+            let _ = self.stop(ix, sever).await;
+        }
+    }
+}
+
+/// What a message is answered by.
+enum Answer {
+    /// Nothing, or whether it was done where that is asked for.
+    Done(bool),
+    Reply(Vec<u8>),
+    WithFile(Vec<u8>, OwnedFd),
+}
+
+fn map_region(facts: RegionFacts, file: BorrowedFd<'_>) -> Result<GuestRegion, SessionFault> {
+    let fault = |error| SessionFault::Memory(facts.len, error);
+    let invalid = || fault(IoError::from_errno(libc::EINVAL));
+    let end = facts.offset.checked_add(facts.len).and_then(|end| usize::try_from(end).ok());
+    let fits = facts.guest.checked_add(facts.len).and(facts.user.checked_add(facts.len)).is_some();
+    let end = end.filter(|_| fits && facts.len > 0).ok_or_else(invalid)?;
+    let memory = Arc::new(SharedMemory::map(&file, end).map_err(fault)?);
+    let RegionFacts { guest, len, user, offset } = facts;
+    Ok(GuestRegion { guest, user, len, memory, at: offset as usize })
+}

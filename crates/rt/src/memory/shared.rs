@@ -1,0 +1,316 @@
+//! Memory that another process shares with this one: a guest's, the rings in it, and logs that
+//! outlive a server.
+//!
+//! The other process may change every byte at any moment, and may take the memory away: truncate
+//! the file that it is of. So bytes are only copied in and out and words are atomic, and a page
+//! that is gone does not end this process: the first access that finds it gone replaces the whole
+//! mapping by private zeros, and the mapping is *broken* from then on ([`SharedMemory::is_broken`]).
+//!
+//! Invariants, on which all `unsafe` here rests:
+//! 1. from its making to its drop, `start..start + len` of a [`SharedMemory`] is mapped readable and
+//!    writable, and nothing else of this process lies there;
+//! 2. no reference to its bytes is ever made, only to atomics.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::base::error::IoError;
+
+/// Mappings of shared memory that a process may have at a time.
+const MAPPINGS_MAX: usize = 1024;
+
+/// A mapping, for the handler of faults. A place is free while its end is 0.
+struct Guarded {
+    taken: AtomicBool,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    broken: AtomicBool,
+}
+
+static GUARDED: [Guarded; MAPPINGS_MAX] = [const {
+    Guarded {
+        taken: AtomicBool::new(false),
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        broken: AtomicBool::new(false),
+    }
+}; MAPPINGS_MAX];
+
+/// Memory of a file that other processes have mapped too.
+pub struct SharedMemory {
+    start: NonNull<u8>,
+    len: usize,
+    guarded: &'static Guarded,
+}
+
+// SAFETY: its bytes are only reached by copies and atomics, from any thread (invariant 2).
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Maps the first `len` bytes of a file, readable and writable.
+    ///
+    /// # Errors
+    /// `EINVAL` if the file is shorter or `len` is 0; what the system says otherwise; `ENOMEM` if
+    /// this process has 1024 mappings already.
+    pub fn map(file: &impl AsFd, len: usize) -> Result<SharedMemory, IoError> {
+        let fd = file.as_fd();
+        // SAFETY: a stat is plain integers, for which zero is a value; the kernel fills it in.
+        let size = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            if libc::fstat(fd.as_raw_fd(), &raw mut stat) != 0 {
+                return Err(IoError::last_os());
+            }
+            stat.st_size.cast_unsigned()
+        };
+        if len == 0 || size < len as u64 {
+            return Err(IoError::INVALID);
+        }
+        guard_faults();
+        let guarded = take_place().ok_or(IoError::from_errno(libc::ENOMEM))?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the system chooses where; nothing of ours is replaced.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            let error = IoError::last_os();
+            guarded.taken.store(false, Ordering::Release);
+            return Err(error);
+        }
+        // SAFETY: the range was just mapped. A guest's memory is not for this process's core dumps;
+        // a kernel that cannot leave it out changes nothing.
+        unsafe { libc::madvise(start, len, libc::MADV_DONTDUMP) };
+        let start = NonNull::new(start.cast::<u8>()).expect("the system maps nothing at 0");
+        guarded.broken.store(false, Ordering::Relaxed);
+        guarded.start.store(start.as_ptr().expose_provenance(), Ordering::Relaxed);
+        guarded.end.store(start.as_ptr().addr() + len, Ordering::Release);
+        Ok(SharedMemory { start, len, guarded })
+    }
+
+    /// Makes memory of `len` zeros that other processes may map by its descriptor, and cannot
+    /// truncate.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create(len: usize) -> Result<(SharedMemory, OwnedFd), IoError> {
+        // SAFETY: the name is a C string; the descriptor is new and ours.
+        let file = unsafe {
+            let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+            let fd = libc::memfd_create(c"wattle-shared".as_ptr(), flags);
+            if fd < 0 {
+                return Err(IoError::last_os());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        let size = libc::off_t::try_from(len).map_err(|_| IoError::INVALID)?;
+        // SAFETY: the calls take only integers.
+        unsafe {
+            if libc::ftruncate(file.as_raw_fd(), size) != 0
+                || libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) != 0
+            {
+                return Err(IoError::last_os());
+            }
+        }
+        Ok((SharedMemory::map(&file, len)?, file))
+    }
+
+    /// Its length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "there is no empty one")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the other process has taken the memory away: what is read here means nothing, and
+    /// what is written reaches nobody.
+    pub fn is_broken(&self) -> bool {
+        self.guarded.broken.load(Ordering::Relaxed)
+    }
+
+    /// The place of `len` bytes from `at` on.
+    ///
+    /// # Panics
+    /// They do not lie in the memory: what another process says is checked before.
+    fn place(&self, at: usize, len: usize) -> NonNull<u8> {
+        assert!(
+            at.checked_add(len).is_some_and(|end| end <= self.len),
+            "{len} bytes at {at} of {}",
+            self.len
+        );
+        // SAFETY: it lies in the mapping (invariant 1) or at its end.
+        unsafe { self.start.add(at) }
+    }
+
+    /// Copies bytes out of it, beginning at `at`.
+    ///
+    /// # Panics
+    /// They do not lie in the memory.
+    pub fn read(&self, at: usize, into: &mut [u8]) {
+        let from = self.place(at, into.len());
+        // SAFETY: both ranges are valid for so many bytes, and ours is no part of the mapping. The
+        // other process may write meanwhile: then these are whatever bytes, and bytes have no
+        // invalid values.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Copies bytes into it, beginning at `at`.
+    ///
+    /// # Panics
+    /// They do not lie in the memory.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        let to = self.place(at, bytes.len());
+        // SAFETY: both ranges are valid for so many bytes, and no reference to the mapping's
+        // exists.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+    }
+
+    /// The little-endian word of 16 bits at `at`, for both processes.
+    ///
+    /// # Panics
+    /// It does not lie in the memory, or is not aligned.
+    pub fn u16_at(&self, at: usize) -> &AtomicU16 {
+        let place = self.place(at, 2).cast::<u16>();
+        assert!(place.is_aligned(), "a word at {at}");
+        // SAFETY: it is aligned and mapped as long as `self` is (invariant 1); here it is only
+        // reached as an atomic or by copies of bytes.
+        unsafe { AtomicU16::from_ptr(place.as_ptr()) }
+    }
+
+    /// The little-endian word of 32 bits at `at`.
+    ///
+    /// # Panics
+    /// As [`Self::u16_at`].
+    pub fn u32_at(&self, at: usize) -> &AtomicU32 {
+        let place = self.place(at, 4).cast::<u32>();
+        assert!(place.is_aligned(), "a word at {at}");
+        // SAFETY: as in `u16_at`.
+        unsafe { AtomicU32::from_ptr(place.as_ptr()) }
+    }
+
+    /// The little-endian word of 64 bits at `at`.
+    ///
+    /// # Panics
+    /// As [`Self::u16_at`].
+    pub fn u64_at(&self, at: usize) -> &AtomicU64 {
+        let place = self.place(at, 8).cast::<u64>();
+        assert!(place.is_aligned(), "a word at {at}");
+        // SAFETY: as in `u16_at`.
+        unsafe { AtomicU64::from_ptr(place.as_ptr()) }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        self.guarded.end.store(0, Ordering::Release);
+        // SAFETY: the range is our mapping, and nothing refers to it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        self.guarded.taken.store(false, Ordering::Release);
+    }
+}
+
+impl std::fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SharedMemory({} bytes)", self.len)
+    }
+}
+
+fn take_place() -> Option<&'static Guarded> {
+    GUARDED.iter().find(|place| !place.taken.swap(true, Ordering::Acquire))
+}
+
+/// What was done about faults before this process shared memory, for all others.
+static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
+
+/// From now on a fault in shared memory replaces it; other faults end as they did before.
+fn guard_faults() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: an action is plain integers; zeros are a valid one, with an empty mask. The
+        // handler calls only what a handler may.
+        unsafe {
+            let before = Box::leak(Box::new(std::mem::zeroed::<libc::sigaction>()));
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_fault as extern "C" fn(_, _, _) as libc::sighandler_t;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut *before);
+            BEFORE.store(&raw mut *before, Ordering::Release);
+            libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+        }
+    });
+}
+
+extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a siginfo, and for this signal it has an address.
+    let at = unsafe { (*info).si_addr() }.addr();
+    for place in &GUARDED {
+        let end = place.end.load(Ordering::Acquire);
+        let start = place.start.load(Ordering::Relaxed);
+        if !(start..end).contains(&at) {
+            continue;
+        }
+        place.broken.store(true, Ordering::Relaxed);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: the range is a mapping of ours whose bytes nothing refers to (invariants 1 and
+        // 2); it stays mapped, with other bytes. The call is one of the system's own.
+        let replaced = unsafe {
+            let start = std::ptr::with_exposed_provenance_mut(start);
+            libc::mmap(start, end - place.start.load(Ordering::Relaxed), access, flags, -1, 0)
+        };
+        if replaced != libc::MAP_FAILED {
+            return;
+        }
+    }
+    // Not ours: what was in force before decides, as the access is repeated.
+    // SAFETY: it points to an action that is never freed.
+    unsafe { libc::sigaction(signal, BEFORE.load(Ordering::Acquire), std::ptr::null_mut()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn both_sides_see_the_same_bytes_and_words() {
+        let (ours, file) = SharedMemory::create(8192).unwrap();
+        let theirs = SharedMemory::map(&file, 4096).unwrap();
+        ours.write(10, b"abc");
+        let mut read = [0; 3];
+        theirs.read(10, &mut read);
+        assert_eq!(&read, b"abc");
+        theirs.u16_at(2).store(0x1234, Ordering::Release);
+        assert_eq!(ours.u16_at(2).load(Ordering::Acquire), 0x1234);
+        assert_eq!(ours.len(), 8192);
+        assert!(SharedMemory::map(&file, 8193).is_err(), "the file is not so long");
+        assert!(SharedMemory::map(&file, 0).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn memory_that_is_taken_away_is_broken_and_nothing_else() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(65536).unwrap();
+        let memory = SharedMemory::map(&file, 65536).unwrap();
+        memory.write(40_000, b"abc");
+        file.set_len(0).unwrap();
+        assert!(!memory.is_broken(), "nothing was there to see it");
+        let mut read = [1; 3];
+        memory.read(40_000, &mut read);
+        assert_eq!(read, [0; 3]);
+        assert!(memory.is_broken());
+        memory.write(0, b"abc");
+        let (other, _) = SharedMemory::create(4096).unwrap();
+        assert!(!other.is_broken());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    #[should_panic(expected = "bytes at 4090")]
+    fn what_lies_outside_is_not_reached() {
+        let (memory, _) = SharedMemory::create(4096).unwrap();
+        memory.read(4090, &mut [0; 7]);
+    }
+}

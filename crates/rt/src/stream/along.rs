@@ -1,0 +1,119 @@
+//! Descriptors that come along with the bytes of a Unix socket, and go along with them.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::base::error::IoError;
+use crate::stream::Stream;
+
+/// Descriptors that one message may bring: the kernel allows 253.
+const DESCRIPTORS_MAX: usize = 64;
+/// Room for one header and so many descriptors, in headers, aligned as headers are.
+const CONTROL_HEADERS: usize =
+    2 + DESCRIPTORS_MAX * size_of::<libc::c_int>() / size_of::<libc::cmsghdr>() + 1;
+
+impl Stream {
+    /// Takes bytes that are there already, with the descriptors that came along: how many bytes, 0
+    /// at the end. `EAGAIN` says that there are none now: wait until the stream is readable. More
+    /// descriptors than 64 at a time are an error, and closed.
+    ///
+    /// # Errors
+    /// What the system says; `EMSGSIZE` for too many descriptors.
+    pub fn try_receive_along(&self, into: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), IoError> {
+        let Some(socket) = self.descriptor() else { return Err(IoError::UNSUPPORTED) };
+        let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+        let mut control = MaybeUninit::<[libc::cmsghdr; CONTROL_HEADERS]>::zeroed();
+        // SAFETY: a msghdr is plain pointers and integers, for which zero is a value.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
+        // SAFETY: the message points to live bytes and to live control space of the length given.
+        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+        let Ok(received) = usize::try_from(received) else { return Err(IoError::last_os()) };
+        let mut descriptors = Vec::new();
+        // SAFETY: the kernel has filled `message`; the headers it names lie in `control`, and one of
+        // this level and type is followed by descriptors, as many as its length says, that the
+        // kernel has just given us and nothing else knows.
+        unsafe {
+            let mut header = libc::CMSG_FIRSTHDR(&raw const message);
+            while !header.is_null() {
+                if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                    let bytes = (*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                    let first = libc::CMSG_DATA(header).cast::<libc::c_int>();
+                    for ix in 0..bytes / size_of::<libc::c_int>() {
+                        descriptors.push(OwnedFd::from_raw_fd(first.add(ix).read_unaligned()));
+                    }
+                }
+                header = libc::CMSG_NXTHDR(&raw const message, header);
+            }
+        }
+        if message.msg_flags & libc::MSG_CTRUNC != 0 || descriptors.len() > DESCRIPTORS_MAX {
+            return Err(IoError::from_errno(libc::EMSGSIZE));
+        }
+        Ok((received, descriptors))
+    }
+
+    /// Sends bytes in one piece, with a descriptor that goes along. It never waits: a peer that
+    /// takes nothing gets an error instead.
+    ///
+    /// # Errors
+    /// What the system says; `EAGAIN` if there is no room for all the bytes.
+    pub fn try_send_along(&self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<(), IoError> {
+        let Some(socket) = self.descriptor() else { return Err(IoError::UNSUPPORTED) };
+        let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let mut control = MaybeUninit::<[libc::cmsghdr; CONTROL_HEADERS]>::zeroed();
+        // SAFETY: a msghdr is plain pointers and integers, for which zero is a value.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+        if let Some(descriptor) = descriptor {
+            const ONE_FD: u32 = size_of::<libc::c_int>() as u32;
+            message.msg_control = control.as_mut_ptr().cast();
+            // SAFETY: the space of one descriptor is far below that of `control`, so the first
+            // header and what follows it lie in there.
+            unsafe {
+                message.msg_controllen = libc::CMSG_SPACE(ONE_FD) as _;
+                let header = libc::CMSG_FIRSTHDR(&raw const message);
+                (*header).cmsg_level = libc::SOL_SOCKET;
+                (*header).cmsg_type = libc::SCM_RIGHTS;
+                (*header).cmsg_len = libc::CMSG_LEN(ONE_FD) as _;
+                libc::CMSG_DATA(header).cast::<libc::c_int>().write_unaligned(descriptor.as_raw_fd());
+            }
+        }
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // SAFETY: the message points to live bytes and to live control space of the length given;
+        // the kernel only reads them.
+        let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
+        match usize::try_from(sent) {
+            Ok(sent) if sent == bytes.len() => Ok(()),
+            Ok(_) => Err(IoError::from_errno(libc::EAGAIN)),
+            Err(_) => Err(IoError::last_os()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "sockets")]
+    fn a_descriptor_goes_along_and_is_another_one() {
+        let (ours, theirs) = Stream::pair().unwrap();
+        let nothing = ours.try_receive_along(&mut [0; 8]).map(|_| ()).unwrap_err();
+        assert_eq!(nothing.errno(), libc::EAGAIN);
+        let file = tempfile::tempfile().unwrap();
+        theirs.try_send_along(b"abc", Some(file.as_fd())).unwrap();
+        theirs.try_send_along(b"de", None).unwrap();
+        let mut bytes = [0; 3];
+        let (count, descriptors) = ours.try_receive_along(&mut bytes).unwrap();
+        assert_eq!((count, &bytes, descriptors.len()), (3, b"abc", 1));
+        assert_ne!(descriptors[0].as_raw_fd(), file.as_raw_fd());
+        let (count, descriptors) = ours.try_receive_along(&mut bytes).unwrap();
+        assert_eq!((count, &bytes[..2], descriptors.len()), (2, &b"de"[..], 0));
+        drop(theirs);
+        assert_eq!(ours.try_receive_along(&mut bytes).unwrap().0, 0);
+    }
+}

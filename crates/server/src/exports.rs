@@ -10,7 +10,8 @@ use wattle_control::{Code, Problem};
 use wattle_engine::VolumeRef;
 use wattle_export::fuse::{self, Files, StartError, Stopped, Transport};
 use wattle_export::nbd::{self, Export, Limits, TlsNote, TurnedAway};
-pub use wattle_export::{Address, NbdAddress};
+use wattle_export::nvme::{NvmeNamespaces, NvmeServer, NvmeServerHandle, NvmeSubsystem, NvmeVolume};
+pub use wattle_export::{Address, NbdAddress, NvmeAddress};
 use wattle_rt::fuse::{FuseMount, MountError};
 use wattle_rt::{Core, IoError, ListenError, Listener};
 use wattle_tls::{ServerTls, TlsClients};
@@ -29,6 +30,8 @@ pub struct Offered {
     pub description: String,
     /// The ways to it.
     pub exports: Vec<String>,
+    /// What tells it from every other volume, whatever it is called: NVMe hosts know it by this.
+    pub identity: String,
     /// Which logical volume it is, if it is one.
     pub lv: Option<LogicalId>,
     /// It is what an NBD client gets that names none: it was alone when the server started.
@@ -37,12 +40,19 @@ pub struct Offered {
     pub is_blank: bool,
 }
 
+/// The identity of a logical volume, for [`Offered::identity`].
+pub fn logical_identity(id: &LogicalId) -> String {
+    format!("{}/{}", id.group, id.volume)
+}
+
 /// A place where clients will find the volumes; no client is served yet.
 pub enum Endpoint {
     /// For NBD clients.
     Nbd(NbdEndpoint),
     /// For programs that open files.
     Fuse(FuseMount),
+    /// For NVMe hosts.
+    Nvme(NvmeEndpoint),
 }
 
 /// A listening socket and how to reach it.
@@ -51,6 +61,13 @@ pub struct NbdEndpoint {
     address: NbdAddress,
     /// Clients have to speak TLS, and are shown this.
     tls: Option<Arc<ServerTls>>,
+}
+
+/// A listening socket, and whose namespaces hosts find there.
+pub struct NvmeEndpoint {
+    listener: Listener,
+    address: NvmeAddress,
+    subsystem: Arc<NvmeSubsystem>,
 }
 
 /// How clients over TCP are kept apart from every other machine.
@@ -69,7 +86,7 @@ impl NbdSecurity {
     }
 }
 
-/// Makes the place at an address.
+/// Makes the place at an address; NVMe hosts find `subsystem` there.
 ///
 /// # Errors
 /// The socket is in use or cannot be made, it would be open to the network unprotected, nothing can
@@ -78,16 +95,20 @@ pub fn prepare(
     address: &Address,
     read_only: bool,
     security: &NbdSecurity,
+    subsystem: &Arc<NvmeSubsystem>,
     log: &ServerLog,
 ) -> Result<Endpoint, Problem> {
     match address {
         Address::Nbd(nbd) => listen(nbd, security, log).map(Endpoint::Nbd),
         Address::Fuse(dir) => mount(dir, read_only, log).map(Endpoint::Fuse),
+        Address::NvmeTcp(nvme) => {
+            listen_nvme(nvme, security.insecure, subsystem, log).map(Endpoint::Nvme)
+        }
         other => Err(Problem::new(
             Code::NotSupportedYet,
             format!("--export {other}"),
-            "this version offers nbd and fuse only",
-            "use nbd=unix:PATH, nbd=tcp:HOST:PORT or fuse=DIR",
+            "this version offers nbd, nvme-tcp and fuse only",
+            "use nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT or fuse=DIR",
         )),
     }
 }
@@ -138,6 +159,35 @@ fn listen(nbd: &NbdAddress, security: &NbdSecurity, log: &ServerLog) -> Result<N
     Ok(NbdEndpoint { listener, address, tls: security.tls.clone() })
 }
 
+fn listen_nvme(
+    nvme: &NvmeAddress,
+    insecure: bool,
+    subsystem: &Arc<NvmeSubsystem>,
+    log: &ServerLog,
+) -> Result<NvmeEndpoint, Problem> {
+    let listener = Listener::tcp(&nvme.host, nvme.port).map_err(|error| {
+        let what = format!("cannot listen at nvme-tcp={nvme}");
+        Problem::new(Code::ListenFailed, what, error.to_string(), listen_next(error))
+            .transient(error == ListenError::InUse)
+    })?;
+    let local = listener.local_addr();
+    let port = local.map_or(nvme.port, |local| local.port());
+    let address = NvmeAddress { host: nvme.host.clone(), port };
+    // No connection is accepted yet, so what is refused here was open to none.
+    if !local.is_some_and(|local| is_loopback(local.ip())) {
+        if !insecure {
+            return Err(Problem::new(
+                Code::ListenUnprotected,
+                format!("nvme-tcp={nvme} can be reached from other machines"),
+                "hosts are not authenticated: every machine could read and write what is there",
+                "listen at 127.0.0.1, export nbd=tcp:HOST:PORT with --tls-certificates DIR, or take the risk: --insecure",
+            ));
+        }
+        log.note(&format!("nvme-tcp={address} is open to every machine that reaches it (--insecure)"));
+    }
+    Ok(NvmeEndpoint { listener, address, subsystem: subsystem.clone() })
+}
+
 /// Whether an address is this machine's own, also as IPv6 writes those of IPv4.
 #[must_use]
 pub fn is_loopback(ip: IpAddr) -> bool {
@@ -186,11 +236,13 @@ fn listen_next(error: ListenError) -> &'static str {
 
 impl Endpoint {
     /// The way to an array, of which there are so many: for NBD the URI of its export, a single one
-    /// being the default export whose name is empty; else the path of its file.
+    /// being the default export whose name is empty; for NVMe where the subsystem is, and its name; else
+    /// the path of its file.
     pub fn way(&self, array: &str, arrays: usize) -> String {
         match self {
             Self::Nbd(nbd) => uri(&nbd.address, nbd.tls.is_some(), if arrays == 1 { "" } else { array }),
             Self::Fuse(mount) => file_of(mount.dir(), array),
+            Self::Nvme(nvme) => nvme_uri(&nvme.address, &nvme.subsystem),
         }
     }
 
@@ -198,7 +250,17 @@ impl Endpoint {
     /// its path as `file`.
     pub fn environment(&self, array: &str, arrays: usize) -> Vec<(&'static str, String)> {
         let way = self.way(array, arrays);
-        let Self::Nbd(nbd) = self else { return vec![("file", way)] };
+        let nbd = match self {
+            Self::Nbd(nbd) => nbd,
+            Self::Fuse(_) => return vec![("file", way)],
+            Self::Nvme(nvme) => {
+                return vec![
+                    ("nvme_host", nvme.address.host.clone()),
+                    ("nvme_port", nvme.address.port.to_string()),
+                    ("nvme_nqn", nvme.subsystem.nqn().to_owned()),
+                ];
+            }
+        };
         let export = if arrays == 1 { "" } else { array };
         let mut env = vec![("nbd", way.clone()), ("uri", way), ("exportname", export.to_owned())];
         env.push(match &nbd.address {
@@ -243,8 +305,21 @@ impl Endpoint {
                 let place = ExportPlace::Fuse(handle.files(), handle.dir().to_owned());
                 Ok((RunningExport::Fuse(handle), place))
             }
+            Self::Nvme(nvme) => {
+                let volumes = offered.iter().map(nvme_volume).collect();
+                let NvmeEndpoint { listener, address, subsystem } = nvme;
+                let started =
+                    NvmeServer::start(core, listener, subsystem.clone(), volumes, Limits::default());
+                let handle = started.await.map_err(|error| start_problem(&error.into()))?;
+                let place = ExportPlace::Nvme(handle.namespaces(), address, subsystem);
+                Ok((RunningExport::Nvme(handle), place))
+            }
         }
     }
+}
+
+fn nvme_volume(offered: &Offered) -> NvmeVolume {
+    NvmeVolume { volume: offered.volume.clone(), identity: offered.identity.clone() }
 }
 
 fn tell_crowd(log: &ServerLog, address: &NbdAddress, crowd: &TurnedAway) {
@@ -294,6 +369,8 @@ pub enum RunningExport {
     Nbd(nbd::NbdServerHandle),
     /// As files.
     Fuse(fuse::FuseServerHandle),
+    /// To NVMe hosts.
+    Nvme(NvmeServerHandle),
 }
 
 impl RunningExport {
@@ -301,6 +378,7 @@ impl RunningExport {
     pub async fn stop(self, core: &Core, log: &ServerLog) {
         let fuse = match self {
             Self::Nbd(nbd) => return nbd.stop(core).await,
+            Self::Nvme(nvme) => return nvme.stop(core).await,
             Self::Fuse(fuse) => fuse,
         };
         let dir = fuse.dir().to_string_lossy().into_owned();
@@ -323,6 +401,8 @@ pub enum ExportPlace {
     Nbd(nbd::Exports, NbdAddress, bool),
     /// Files, and where they are.
     Fuse(Files, PathBuf),
+    /// Namespaces, where hosts connect, and the subsystem that they are of.
+    Nvme(NvmeNamespaces, NvmeAddress, Arc<NvmeSubsystem>),
 }
 
 impl ExportPlace {
@@ -338,6 +418,9 @@ impl ExportPlace {
                 exports.add(core, export, offered.is_default).await.map_err(StartError::from)
             }
             Self::Fuse(files, _) => files.add(core, volume).await,
+            Self::Nvme(namespaces, ..) => {
+                namespaces.add(core, nvme_volume(offered)).await.map_err(StartError::from)
+            }
         };
         added.map_err(|error| start_problem(&error))?;
         Ok(match self {
@@ -345,6 +428,7 @@ impl ExportPlace {
                 uri(address, *secured, if offered.is_default { "" } else { name })
             }
             Self::Fuse(_, dir) => file_of(dir, name),
+            Self::Nvme(_, address, subsystem) => nvme_uri(address, subsystem),
         })
     }
 
@@ -359,6 +443,7 @@ impl ExportPlace {
         match self {
             Self::Nbd(exports, ..) => times(exports.hide(core, name).await, "NBD client"),
             Self::Fuse(files, _) => times(files.hide(core, name, true).await as usize, "open file"),
+            Self::Nvme(namespaces, ..) => times(namespaces.hide(core, name).await, "NVMe host"),
         }
     }
 
@@ -367,6 +452,7 @@ impl ExportPlace {
         match self {
             Self::Nbd(exports, ..) => exports.show(core, name).await,
             Self::Fuse(files, _) => drop(files.hide(core, name, false).await),
+            Self::Nvme(namespaces, ..) => namespaces.show(core, name).await,
         }
     }
 
@@ -375,10 +461,11 @@ impl ExportPlace {
         match self {
             Self::Nbd(exports, ..) => exports.remove(core, name).await,
             Self::Fuse(files, _) => drop(files.hide(core, name, true).await),
+            Self::Nvme(namespaces, ..) => namespaces.remove(core, name).await,
         }
     }
 
-    /// Lets files be as large as their volumes.
+    /// Lets files and namespaces be as large as their volumes.
     ///
     /// # Errors
     /// The kernel was not told.
@@ -386,16 +473,25 @@ impl ExportPlace {
         match self {
             Self::Nbd(..) => Ok(()),
             Self::Fuse(files, _) => files.resize(core).await,
+            Self::Nvme(namespaces, ..) => {
+                namespaces.resize();
+                Ok(())
+            }
         }
     }
 
     /// The files, if that is what volumes are here.
     pub fn files(&self) -> Option<&Files> {
         match self {
-            Self::Nbd(..) => None,
+            Self::Nbd(..) | Self::Nvme(..) => None,
             Self::Fuse(files, _) => Some(files),
         }
     }
+}
+
+/// Where an NVMe subsystem is found, and its name: what `nvme connect` takes, in the form of a URI.
+fn nvme_uri(address: &NvmeAddress, subsystem: &NvmeSubsystem) -> String {
+    format!("nvme+tcp://{address}/{}", percent(subsystem.nqn(), ":"))
 }
 
 /// The URI of an export, by the NBD URI specification; the empty name is the default export.

@@ -54,7 +54,9 @@ pub struct NvmeAddress {
 #[non_exhaustive]
 pub enum AddressError {
     /// The type is none of the known ones.
-    #[error("`{0}` is no kind of export: use nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT or fuse=DIR")]
+    #[error(
+        "`{0}` is no kind of export: use nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT or fuse=DIR"
+    )]
     UnknownKind(String),
     /// The type is known, but this version does not offer it.
     #[error("exports of type `{0}` are not offered by this version; nbd, nvme-tcp and fuse are")]

@@ -101,9 +101,7 @@ pub fn prepare(
     match address {
         Address::Nbd(nbd) => listen(nbd, security, log).map(Endpoint::Nbd),
         Address::Fuse(dir) => mount(dir, read_only, log).map(Endpoint::Fuse),
-        Address::NvmeTcp(nvme) => {
-            listen_nvme(nvme, security.insecure, subsystem, log).map(Endpoint::Nvme)
-        }
+        Address::NvmeTcp(nvme) => listen_nvme(nvme, security.insecure, subsystem, log).map(Endpoint::Nvme),
         other => Err(Problem::new(
             Code::NotSupportedYet,
             format!("--export {other}"),

@@ -126,7 +126,8 @@ impl QueueConnection {
         let is_connect = opcode == FABRICS && command.fabrics_type() == fabrics::CONNECT;
         if is_connect && frame.data_bytes > 0 {
             let (data, intact) = self.receive_data(frame, input).await?;
-            let done = if intact { self.connect_as(&command, &data) } else { Err((NvmeStatus::TRANSPORT, 0)) };
+            let done =
+                if intact { self.connect_as(&command, &data) } else { Err((NvmeStatus::TRANSPORT, 0)) };
             let (status, result) = match done {
                 Ok(controller) => (NvmeStatus::SUCCESS, u64::from(controller)),
                 Err((status, result)) => (status, result),
@@ -359,7 +360,10 @@ impl QueueConnection {
                 time.as_millis().saturating_sub(1000) as u64
             }
             features::WRITE_CACHE => 1,
-            features::POWER | features::TEMPERATURE | features::ERROR_RECOVERY | features::WRITE_ATOMICITY => 0,
+            features::POWER
+            | features::TEMPERATURE
+            | features::ERROR_RECOVERY
+            | features::WRITE_ATOMICITY => 0,
             features::HOST_ID => return Ok(Answer::Data(queue.controller.host.id.to_vec())),
             _ => return Err(NvmeStatus::INVALID_FIELD),
         }))

@@ -340,10 +340,7 @@ mod tests {
         let read = command(2, 8, 16, 0, 0x5a, 8192);
         assert_eq!(decide_io(&read, SIZE, true, 0), Ok(IoPlan::Read(range)));
         let write = command(1, 8, 16, 1 << 30, 0x01, 8192);
-        assert_eq!(
-            decide_io(&write, SIZE, false, 8192),
-            Ok(IoPlan::Write(range, Durability::Fua, true))
-        );
+        assert_eq!(decide_io(&write, SIZE, false, 8192), Ok(IoPlan::Write(range, Durability::Fua, true)));
         let write = command(1, 8, 16, 0, 0x5a, 8192);
         assert_eq!(decide_io(&write, SIZE, false, 0), Ok(IoPlan::Write(range, Durability::Cached, false)));
         assert_eq!(decide_io(&command(0, 0, 1, 0, 0, 0), SIZE, true, 0), Ok(IoPlan::Flush));
@@ -351,9 +348,8 @@ mod tests {
 
     #[test]
     fn ranges_end_inside_the_namespace_and_fit_their_data() {
-        let ask = |first, blocks, length| {
-            decide_io(&command(2, first, blocks, 0, 0x5a, length), SIZE, false, 0)
-        };
+        let ask =
+            |first, blocks, length| decide_io(&command(2, first, blocks, 0, 0x5a, length), SIZE, false, 0);
         assert!(ask(BLOCKS - 8, 8, 4096).is_ok());
         for first in [BLOCKS - 7, BLOCKS, u64::MAX, u64::MAX - 3] {
             assert_eq!(ask(first, 8, 4096), Err(NvmeStatus::OUT_OF_RANGE), "{first}");

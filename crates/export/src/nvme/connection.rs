@@ -27,7 +27,9 @@ use wattle_rt::{Buf, BufMut, Core, Either, IoError, Receiver, Stream, race};
 use super::admin::AdminState;
 use super::command::{NvmeCommand, NvmeCompletion, NvmeStatus};
 use super::limits::{DISCOVERY_IDLE_MAX, QUEUE_ENTRIES_MAX};
-use super::pdu::{self, DIGEST_BYTES, Digests, FaultStatus, HostPdu, InitializeRequest, PduFault, PduFrame, PduLimits};
+use super::pdu::{
+    self, DIGEST_BYTES, Digests, FaultStatus, HostPdu, InitializeRequest, PduFault, PduFrame, PduLimits,
+};
 use super::subsystem::{Controller, Disconnect, NvmeSubsystem};
 use super::transfer::Transfers;
 use crate::nbd::Limits;
@@ -176,7 +178,13 @@ impl From<Ended> for ReadEnd {
 }
 
 /// Serves one queue of one host until the host leaves, breaks the protocol, or is told to go.
-pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, id: u64, stop: Receiver<NvmeStop>) {
+pub(super) async fn serve(
+    core: Core,
+    shard: Rc<NvmeShard>,
+    stream: Stream,
+    id: u64,
+    stop: Receiver<NvmeStop>,
+) {
     let stopping = Rc::new(Latch::new());
     when_sent(&core, stop, stopping.clone());
     let open = shard.memory.open(&core, &shard.limits, stream.clone(), id);
@@ -214,7 +222,8 @@ pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, id: 
         connection.silence().await;
     };
     let ends = race(connection.broken.wait(), race(stopping.wait(), late));
-    if let Either::First(ReadEnd::Fault(fault, header)) = race(read_all(&connection, &mut input), ends).await {
+    if let Either::First(ReadEnd::Fault(fault, header)) = race(read_all(&connection, &mut input), ends).await
+    {
         connection.queue_out(|out| out.bytes.extend(pdu::termination(fault, &header)));
     }
 

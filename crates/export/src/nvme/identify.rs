@@ -271,12 +271,11 @@ pub fn discovery_log(generation: u64, nqn: &str, here: SocketAddr, ports: &[(u16
     let entry = |subtype: u8, port: u16, address: SocketAddr, nqn: &str| {
         const TCP: u8 = 3;
         const NO_FLOW_CONTROL: u8 = 1 << 2;
-        const NO_SECURE_CHANNEL: u8 = 2;
         let mut fields = Fields::new();
         fields.0[0] = TCP;
         fields.0[1] = if address.is_ipv4() { 1 } else { 2 };
         fields.0[2] = subtype;
-        fields.0[3] = NO_SECURE_CHANNEL | NO_FLOW_CONTROL;
+        fields.0[3] = NO_FLOW_CONTROL;
         fields.u16(4, port);
         fields.u16(6, u16::MAX);
         fields.u16(8, 32);
@@ -350,7 +349,7 @@ mod tests {
         let log = discovery_log(3, "nqn.x", ports[0].1, &ports);
         assert_eq!((log.len(), log[0], log[8]), (4096, 3, 3));
         assert_eq!(log[1024 + 2], 3);
-        assert_eq!(log[2048..2052], [3, 1, 2, 6]);
+        assert_eq!(log[2048..2052], [3, 1, 2, 4]);
         assert_eq!(&log[2048 + 32..2048 + 37], b"4420 ");
         assert_eq!(&log[3072 + 512..3072 + 516], b"::1 ");
     }

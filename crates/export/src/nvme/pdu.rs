@@ -142,11 +142,7 @@ impl PduFrame {
 ///
 /// # Errors
 /// It cannot be, or is longer than the connection takes.
-pub fn frame(
-    bytes: &[u8; COMMON_BYTES],
-    digests: Digests,
-    limits: PduLimits,
-) -> Result<PduFrame, PduFault> {
+pub fn frame(bytes: &[u8; COMMON_BYTES], digests: Digests, limits: PduLimits) -> Result<PduFrame, PduFault> {
     let [kind, flags, header_length, data_offset, ..] = *bytes;
     let total = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]) as usize;
     let (kind, header_bytes, data_bytes_max) = match kind {
@@ -287,7 +283,8 @@ impl HostData {
     /// # Errors
     /// The header and the PDU do not agree on the length.
     pub fn decode(header: &[u8], frame: &PduFrame) -> Result<Self, PduFault> {
-        let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let word =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         if word(16) as usize != frame.data_bytes || frame.data_bytes == 0 {
             return Err(PduFault::field(16));
         }

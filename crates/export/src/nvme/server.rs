@@ -9,9 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::{VolumeError, VolumeRef};
-use wattle_rt::{
-    Core, CoreIx, Either, JoinHandle, Latch, Listener, Notify, Sender, Stream, mailbox, race,
-};
+use wattle_rt::{Core, CoreIx, Either, JoinHandle, Latch, Listener, Notify, Sender, Stream, mailbox, race};
 
 use super::connection::{self, Namespace, NvmeShard, NvmeStop};
 use super::subsystem::{NvmeSubsystem, guid};
@@ -169,7 +167,8 @@ impl NvmeNamespaces {
             let (key, volume) = (self.offer.key(), volume.clone());
             let open = move |core: Core| async move {
                 let shard = core.local::<NvmeShard>(key).ok_or(VolumeError::Stopped)?;
-                let namespace = Namespace { nsid, guid, volume: volume.open(&core)?, hidden: Cell::new(false) };
+                let namespace =
+                    Namespace { nsid, guid, volume: volume.open(&core)?, hidden: Cell::new(false) };
                 shard.namespaces.borrow_mut().insert(nsid, Rc::new(namespace));
                 Ok(())
             };

@@ -106,14 +106,7 @@ impl QueueConnection {
     }
 
     /// Does what a command asks for, and completes it.
-    async fn carry_out(
-        &self,
-        id: u16,
-        plan: IoPlan,
-        namespace: &Namespace,
-        data: Option<Buf>,
-        hold: Hold,
-    ) {
+    async fn carry_out(&self, id: u16, plan: IoPlan, namespace: &Namespace, data: Option<Buf>, hold: Hold) {
         let volume = &namespace.volume;
         let (done, status) = match plan {
             IoPlan::Read(range) => {

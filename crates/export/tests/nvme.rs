@@ -454,6 +454,7 @@ fn a_host_hears_of_namespaces_that_come_and_go() {
         let request = admin.command(0x0c);
         admin.submit(&request, &[]).await;
         assert_eq!(namespaces.hide(&rig.core, "more").await, 1, "one host has it");
+        queue.read(0, 512).await.expect("it goes on using it");
         namespaces.remove(&rig.core, "more").await;
         admin.answer().await.unwrap();
         assert_eq!(queue.read(0, 512).await.unwrap_err() & 0xfff, 0x0b);

@@ -183,16 +183,25 @@ impl NvmeNamespaces {
         Ok(())
     }
 
-    /// From now on hosts do not find a volume. Returns how many hosts are connected, each of which
-    /// may use it.
+    /// From now on hosts do not find a volume, if none is connected. Returns how many hosts are,
+    /// each of which may use it: they go on using it.
     pub async fn hide(&self, core: &Core, name: &str) -> usize {
-        self.set_hidden(core, name, true).await;
-        self.offer.subsystem.hosts()
+        let subsystem = &self.offer.subsystem;
+        if subsystem.hosts() == 0 {
+            self.set_hidden(core, name, true).await;
+            // One may have come meanwhile, and found it on a core where it was not hidden yet.
+            if subsystem.hosts() > 0 {
+                self.show(core, name).await;
+            }
+        }
+        subsystem.hosts()
     }
 
-    /// A volume that was hidden is found again.
+    /// A volume that was hidden is found again; hosts that came meanwhile hear of it.
     pub async fn show(&self, core: &Core, name: &str) {
-        self.set_hidden(core, name, false).await;
+        if self.set_hidden(core, name, false).await {
+            self.offer.subsystem.changed(&self.nsids(name));
+        }
     }
 
     /// Forgets a volume; hosts that are connected hear of it.
@@ -234,19 +243,22 @@ impl NvmeNamespaces {
         }
     }
 
-    async fn set_hidden(&self, core: &Core, name: &str, hidden: bool) {
+    /// Whether that was a change.
+    async fn set_hidden(&self, core: &Core, name: &str, hidden: bool) -> bool {
         let key = self.offer.key();
+        let mut changed = false;
         for nsid in self.nsids(name) {
             for ix in 0..core.cores() {
-                core.call(CoreIx(ix), move |core| async move {
-                    let Some(shard) = core.local::<NvmeShard>(key) else { return };
-                    if let Some(namespace) = shard.namespaces.borrow().get(&nsid) {
-                        namespace.hidden.set(hidden);
-                    }
-                })
-                .await;
+                changed |= core
+                    .call(CoreIx(ix), move |core| async move {
+                        let Some(shard) = core.local::<NvmeShard>(key) else { return false };
+                        let namespaces = shard.namespaces.borrow();
+                        namespaces.get(&nsid).is_some_and(|found| found.hidden.replace(hidden) != hidden)
+                    })
+                    .await;
             }
         }
+        changed
     }
 }
 

@@ -11,6 +11,7 @@ use crate::nbd::handshake::{self, ExportFacts, Handshake};
 use crate::nbd::limits::REQUEST_BYTES_MAX;
 use crate::nbd::protocol::{self, NbdRequest, OPTION_REPLY_BYTES, REQUEST_BYTES, SIMPLE_REPLY_BYTES};
 use crate::nbd::request::{self, NbdCommand};
+use crate::nvme::auth::{AUTH_MESSAGE_BYTES_MAX, Exchange, NvmeSecrets};
 use crate::nvme::command::{IoPlan, IoRange, NvmeCommand, decide_io, discard_ranges};
 use crate::nvme::connect::ConnectRequest;
 use crate::nvme::pdu::{self, Digests, HostPdu, PduLimits};
@@ -161,6 +162,18 @@ fn fuzz_nvme_command(command: &NvmeCommand, body: &[u8]) {
         assert!(end.is_some_and(|end| end <= SIZE_BYTES), "inside the namespace");
     };
     let _ = ConnectRequest::decode(command, body);
+    let secret = "nqn.h DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
+    let secrets = NvmeSecrets::parse(secret).expect("a good secret");
+    let mut exchange = Exchange::new("nqn.h", "nqn.s");
+    let (first, second) = body.split_at(body.len().min(72));
+    for message in [first, second] {
+        exchange.take(message, &secrets, |random| {
+            random.fill(7);
+            true
+        });
+        let (given, proved) = exchange.give().expect("something is said of every message");
+        assert!(given.len() <= AUTH_MESSAGE_BYTES_MAX && !proved, "no such message is found by chance");
+    }
     for read_only in [false, true] {
         match decide_io(command, SIZE_BYTES, read_only, body.len()) {
             Ok(IoPlan::Read(range)) => inside(range),

@@ -7,11 +7,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 use support::{MIB, pattern, volume, within};
 use wattle_engine::VolumeRef;
 use wattle_export::nbd::Limits;
 use wattle_export::nvme::{
-    DISCOVERY_NQN, NvmeNamespaces, NvmeServer, NvmeServerHandle, NvmeSubsystem, NvmeVolume,
+    DISCOVERY_NQN, NvmeNamespaces, NvmeSecrets, NvmeServer, NvmeServerHandle, NvmeSubsystem, NvmeVolume,
 };
 use wattle_rt::{Buf, BufMut, Core, Listener, RuntimeConfig, Stream};
 
@@ -29,10 +31,19 @@ struct Rig {
 }
 
 fn with_target(cores: usize, limits: Limits, test: impl AsyncFnOnce(Rig)) {
+    with_guarded_target(cores, limits, None, test);
+}
+
+fn with_guarded_target(
+    cores: usize,
+    limits: Limits,
+    secrets: Option<NvmeSecrets>,
+    test: impl AsyncFnOnce(Rig),
+) {
     let config = RuntimeConfig { cores, ..RuntimeConfig::default() };
     let run = async move |core: Core| {
         let volume = volume(&core, "data", 64 * MIB, false).await;
-        let subsystem = NvmeSubsystem::new("a test");
+        let subsystem = NvmeSubsystem::guarded("a test", secrets);
         let mut servers = Vec::new();
         let mut ports = [0; 2];
         for port in &mut ports {
@@ -80,6 +91,7 @@ struct Host {
     data_digest: bool,
     flow_control: bool,
     controller: u16,
+    must_prove: bool,
     nsid: u32,
     next_id: u16,
 }
@@ -104,6 +116,7 @@ impl Host {
             data_digest: false,
             flow_control: true,
             controller: 0,
+            must_prove: false,
             nsid: 0,
             next_id: 1,
         };
@@ -234,6 +247,7 @@ impl Host {
         self.submit(&entry, &data).await;
         let (_, result) = self.answer().await?;
         self.controller = result as u16;
+        self.must_prove = result & 1 << 17 != 0;
         Ok(self.controller)
     }
 
@@ -620,5 +634,85 @@ fn addresses_are_those_where_it_listens() {
         assert_eq!(rig.servers[0].connections(), 0);
         let _admin = rig.admin(0, 0).await;
         assert_eq!(rig.servers[0].connections(), 1);
+    });
+}
+
+/// The secret of [`HOST`] in the test: 32 times 7, with its checksum.
+const SECRET: &str = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
+
+impl Host {
+    async fn send_proof(&mut self, message: &[u8]) -> Result<(), u16> {
+        let mut entry = self.command(0x7f);
+        entry[4..8].copy_from_slice(&[5, 0, 0, 0]);
+        entry[32..36].copy_from_slice(&(message.len() as u32).to_le_bytes());
+        (entry[39], entry[41], entry[42], entry[43]) = (1, 1, 1, 0xe9);
+        self.submit(&entry, message).await;
+        self.answer().await.map(drop)
+    }
+
+    async fn fetch_proof(&mut self) -> Result<Vec<u8>, u16> {
+        let mut entry = self.command(0x7f);
+        entry[4..8].copy_from_slice(&[6, 0, 0, 0]);
+        entry[33] = 16;
+        (entry[39], entry[41], entry[42], entry[43], entry[45]) = (0x5a, 1, 1, 0xe9, 16);
+        self.submit(&entry, &[]).await;
+        self.answer().await.map(|(data, _)| data)
+    }
+
+    /// The identifier of the last message: 3 for success.
+    async fn prove(&mut self, subsystem: &str, key: &[u8]) -> u8 {
+        let mut offer = vec![0; 72];
+        (offer[4], offer[7], offer[8], offer[10], offer[11], offer[12]) = (3, 1, 1, 1, 1, 1);
+        self.send_proof(&offer).await.unwrap();
+        let challenge = self.fetch_proof().await.unwrap();
+        assert_eq!((challenge[1], challenge[6], challenge[8]), (1, 32, 1));
+        let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+        let parts = [&challenge[16..48], &challenge[12..16], &challenge[4..6], &[0], b"HostHost"];
+        parts
+            .into_iter()
+            .chain([HOST.as_bytes(), &[0], subsystem.as_bytes()])
+            .for_each(|part| mac.update(part));
+        let mut reply = vec![1, 2, 0, 0, 3, 0, 32, 0, 0, 0, 0, 0];
+        reply.extend(&challenge[12..16]);
+        reply.extend(mac.finalize().into_bytes());
+        self.send_proof(&reply).await.unwrap();
+        self.fetch_proof().await.unwrap()[1]
+    }
+}
+
+#[test]
+fn a_host_gets_nowhere_before_it_has_proved_who_it_is() {
+    let secrets = NvmeSecrets::parse(&format!("{HOST} {SECRET}")).unwrap();
+    let limits = Limits { handshake_time_max: Duration::from_secs(2), ..Limits::default() };
+    with_guarded_target(2, limits, Some(secrets), async |rig| {
+        let nqn = rig.subsystem.nqn();
+        let dial = async || {
+            let mut host = Host::dial(&rig.core, rig.ports[0], 0).await;
+            host.connect(0, u16::MAX, nqn, 31, 0).await.unwrap();
+            assert!(host.must_prove);
+            host
+        };
+        let mut stranger = dial().await;
+        assert_eq!(stranger.set_property(0x14, 0x0046_0001).await.unwrap_err() & 0xfff, 0x191);
+        assert_eq!(stranger.identify(1, 0).await.unwrap_err() & 0xfff, 0x191);
+        assert_eq!(stranger.prove(nqn, &[8; 32]).await, 0xf0);
+        assert_eq!(stranger.identify(1, 0).await.unwrap_err() & 0xfff, 0x191);
+        assert!(within(&rig.core, MOMENT, stranger.receive()).await.expect("it is closed").is_none());
+        let mut admin = dial().await;
+        assert_eq!(admin.prove(nqn, &[7; 32]).await, 3);
+        admin.enable().await;
+        let list = admin.identify(2, 0).await.unwrap();
+        // Each queue for itself.
+        let mut queue = Host::dial(&rig.core, rig.ports[0], 0).await;
+        queue.connect(1, admin.controller, nqn, 63, 0).await.unwrap();
+        queue.nsid = u32::from_le_bytes(list[..4].try_into().unwrap());
+        assert_eq!(queue.read(0, 512).await.unwrap_err() & 0xfff, 0x191);
+        assert_eq!(queue.prove(nqn, &[7; 32]).await, 3);
+        queue.write(0, &[5; 512]).await.unwrap();
+        assert!(queue.read(0, 512).await.unwrap() == [5; 512]);
+        // Where the subsystem is, everybody may know.
+        let mut discovery = Host::dial(&rig.core, rig.ports[1], 0).await;
+        discovery.connect(0, u16::MAX, DISCOVERY_NQN, 31, 0).await.unwrap();
+        assert!(!discovery.must_prove);
     });
 }

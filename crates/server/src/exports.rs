@@ -172,13 +172,13 @@ fn listen_nvme(
     let port = local.map_or(nvme.port, |local| local.port());
     let address = NvmeAddress { host: nvme.host.clone(), port };
     // No connection is accepted yet, so what is refused here was open to none.
-    if !local.is_some_and(|local| is_loopback(local.ip())) {
+    if !local.is_some_and(|local| is_loopback(local.ip())) && subsystem.secrets().is_none() {
         if !insecure {
             return Err(Problem::new(
                 Code::ListenUnprotected,
                 format!("nvme-tcp={nvme} can be reached from other machines"),
-                "hosts are not authenticated: every machine could read and write what is there",
-                "listen at 127.0.0.1, export nbd=tcp:HOST:PORT with --tls-certificates DIR, or take the risk: --insecure",
+                "without secrets of hosts every machine could read and write what is there",
+                "give --nvme-secrets FILE (docs/operations.md), listen at 127.0.0.1, or take the risk: --insecure",
             ));
         }
         log.note(&format!("nvme-tcp={address} is open to every machine that reaches it (--insecure)"));

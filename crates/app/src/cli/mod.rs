@@ -384,11 +384,15 @@ pub struct ServeArgs {
     pub volumes: Vec<String>,
     /// nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT or fuse=DIR; may be given several times
     /// [default: nbd=unix: in the runtime directory]. A port that other machines reach takes
-    /// --tls-certificates, or --insecure; one of NVMe always --insecure.
+    /// --tls-certificates, or --insecure; one of NVMe --nvme-secrets, or --insecure.
     #[arg(long = "export", value_name = "TYPE=ADDRESS")]
     pub exports: Vec<Address>,
     #[command(flatten)]
     pub nbd: NbdArgs,
+    /// With nvme-tcp: only hosts that have a secret there connect, and prove it (DH-HMAC-CHAP). Lines
+    /// of a host's NQN and its secret, as `nvme gen-dhchap-key` makes them.
+    #[arg(long, value_name = "FILE", requires = "exports")]
+    pub nvme_secrets: Option<PathBuf>,
     /// Refuse writes, and write nothing to members, not even an event count.
     #[arg(long, short)]
     pub read_only: bool,

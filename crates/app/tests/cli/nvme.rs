@@ -110,6 +110,19 @@ fn a_port_that_other_machines_reach_takes_the_risk_by_name() {
         serve(&["--export", address]).failed(3, "WTL-0220", &[address, "--insecure"]);
     }
     serve(&["--export", "nvme-tcp=0.0.0.0:0", "--insecure", "--run", "test -n \"$nvme_nqn\""]).ok();
+    let secrets = room.name("secrets");
+    let open = ["--export", "nvme-tcp=0.0.0.0:0", "--nvme-secrets", &secrets];
+    serve(&open).failed(2, "WTL-0001", &["--nvme-secrets", &secrets]);
+    std::fs::write(&secrets, format!("{HOST} DHHC-1:00:BwcH:\n")).unwrap();
+    serve(&open).failed(2, "WTL-0001", &["line 1", "nvme gen-dhchap-key"]);
+    let secret = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
+    std::fs::write(&secrets, format!("{HOST} {secret}\n")).unwrap();
+    serve(&[&open[..], &["--run", "true"]].concat()).ok();
+    serve(&["--export", "nbd=tcp:127.0.0.1:0", "--nvme-secrets", &secrets]).failed(
+        2,
+        "WTL-0001",
+        &["nvme-tcp"],
+    );
     let both = [&LOCAL[..], &["--tls-certificates", "/etc"]].concat();
     let said = serve(&both);
     assert_eq!(said.status, 2, "NVMe has no TLS: {said:?}");

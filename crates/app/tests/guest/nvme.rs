@@ -20,14 +20,19 @@ pub fn two_paths(guest: &Guest) {
     wattle(&["create", "--level", "5", "--chunk", "64K", "paths"], &members);
     let ports = [free_port(), free_port()];
     let server = Arc::new(Mutex::new(Served::start(scratch.path(), &members, ports)));
+    let mut guarded = Served::guarded(scratch.path());
     let way = server.lock().expect("no test panicked").way.clone();
     let nqn = way.rsplit_once('/').expect("a way names the subsystem").1.to_owned();
 
     let cable = Arc::new(Cable::default());
     let (second, control) = (listen(), listen());
     let cases = scratch.path().join("nvme.txt");
-    let line = format!("{nqn} {} {} {}\n", ports[0], port(&second), port(&control));
-    std::fs::write(&cases, line).expect("scratch space");
+    let (first, second_port) = (ports[0], port(&second));
+    let open = format!("{nqn} {first} {second_port} {}\n", port(&control));
+    let (address, guarded_nqn) = guarded.way.rsplit_once('/').expect("a way names the subsystem");
+    let guarded_port = address.rsplit_once(':').expect("and its port").1;
+    let lines = format!("{open}{guarded_nqn} {guarded_port} {SECRET} {WRONG}\n");
+    std::fs::write(&cases, lines).expect("scratch space");
     let (far, plugged) = (ports[1], cable.clone());
     aside(move || plugged.carry(&second, far));
     let (dir, running) = (scratch.path().to_owned(), server.clone());
@@ -51,7 +56,8 @@ pub fn two_paths(guest: &Guest) {
     });
 
     let results = guest.run_with("nvme-host", &[cases], &[], &[("GUEST_NET", "1")]);
-    assert_eq!(results.values().filter(|facts| facts["ok"] == "yes").count(), 3, "{results:?}");
+    assert_eq!(results.values().filter(|facts| facts["ok"] == "yes").count(), 4, "{results:?}");
+    guarded.stop();
     server.lock().expect("no test panicked").stop();
     wattle(&["scan"], &members);
 }
@@ -62,13 +68,33 @@ struct Served {
     way: String,
 }
 
+/// How the guest calls itself.
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
+/// As `nvme gen-dhchap-key` makes them: of SHA-256, and of another 32 bytes.
+const SECRET: &str = "DHHC-1:01:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
+const WRONG: &str = "DHHC-1:01:CAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgnCjZ2:";
+
 impl Served {
+    /// An array in memory, for the host that has the secret.
+    fn guarded(dir: &Path) -> Self {
+        let secrets = dir.join("secrets");
+        std::fs::write(&secrets, format!("{HOST} {SECRET}\n")).expect("scratch space");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wattle"));
+        command.args(["serve", "mem:8M", "mem:8M", "--level", "1", "--export", "nvme-tcp=127.0.0.1:0"]);
+        command.arg("--nvme-secrets").arg(secrets).arg("--runtime-dir").arg(dir.join("guarded"));
+        Self::ready(command)
+    }
+
     fn start(dir: &Path, members: &[PathBuf], ports: [u16; 2]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wattle"));
         command.args(["serve", "--runtime-dir"]).arg(dir.join("run")).args(members);
         for port in ports {
             command.args(["--export", &format!("nvme-tcp=127.0.0.1:{port}")]);
         }
+        Self::ready(command)
+    }
+
+    fn ready(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("wattle runs");
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
         let ready = lines.by_ref().map_while(Result::ok).find_map(|line| {

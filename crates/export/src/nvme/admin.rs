@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use wattle_rt::{Buf, Core, Either, Instant, Notify, mailbox, race};
 
+use super::auth::{AUTH_MESSAGE_BYTES_MAX, AuthProgress, Exchange};
 use super::command::{DataSite, FABRICS, NSID_ALL, NvmeCommand, NvmeStatus, io_opcodes};
 use super::connect::ConnectRequest;
 use super::connection::{Namespace, Queue, QueueConnection, ReadEnd};
@@ -35,6 +36,8 @@ mod fabrics {
     pub const PROPERTY_SET: u8 = 0x00;
     pub const CONNECT: u8 = 0x01;
     pub const PROPERTY_GET: u8 = 0x04;
+    pub const AUTHENTICATION_SEND: u8 = 0x05;
+    pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
 }
 
 mod features {
@@ -129,7 +132,7 @@ impl QueueConnection {
             let done =
                 if intact { self.connect_as(&command, &data) } else { Err((NvmeStatus::TRANSPORT, 0)) };
             let (status, result) = match done {
-                Ok(controller) => (NvmeStatus::SUCCESS, u64::from(controller)),
+                Ok(controller) => (NvmeStatus::SUCCESS, u64::from(controller) | self.asks_for_proof()),
                 Err((status, result)) => (status, result),
             };
             self.complete(id, status, result, Some(hold));
@@ -184,6 +187,8 @@ impl QueueConnection {
         if !is_discovery && asked.subsystem_nqn != subsystem.nqn() {
             return Err(ConnectRequest::wrong_data(256));
         }
+        let secrets = subsystem.secrets().filter(|_| !is_discovery);
+        let exchange = secrets.map(|_| Exchange::new(&host.nqn, subsystem.nqn()));
         let entries = asked.entries;
         let flow_control = asked.flow_control;
         if asked.queue > 0 {
@@ -196,14 +201,18 @@ impl QueueConnection {
             let (disconnect, asked_to) = mailbox();
             controller.join(asked.queue, disconnect).map_err(|status| (status, 0))?;
             let id = controller.id;
-            self.connect(Queue { number: asked.queue, entries, flow_control, controller }, Some(asked_to));
+            self.connect(
+                Queue { number: asked.queue, entries, flow_control, controller },
+                Some(asked_to),
+                exchange,
+            );
             return Ok(id);
         }
         let (changed, mut changes) = mailbox();
         let controller = subsystem.admit(host, is_discovery, changed).map_err(|status| (status, 0))?;
         let id = controller.id;
         self.admin.set_keep_alive(asked.keep_alive_milliseconds);
-        self.connect(Queue { number: 0, entries, flow_control, controller }, None);
+        self.connect(Queue { number: 0, entries, flow_control, controller }, None, exchange);
         let connection = self.clone();
         self.core.spawn(async move {
             // Nothing more is told of a connection that ends.
@@ -212,6 +221,65 @@ impl QueueConnection {
             }
         });
         Ok(id)
+    }
+
+    /// What the answer to Connect says of authentication.
+    fn asks_for_proof(&self) -> u64 {
+        const REQUIRED: u64 = 1 << 17;
+        if self.exchange.borrow().is_some() { REQUIRED } else { 0 }
+    }
+
+    /// Takes a command of a queue whose host has not proved yet who it is.
+    pub(super) async fn take_proof(
+        self: &Rc<Self>,
+        command: NvmeCommand,
+        frame: &PduFrame,
+        input: &mut Input,
+    ) -> Result<(), ReadEnd> {
+        let id = command.id();
+        let hold = self.account.take(&self.core, 0).await;
+        let kind = (command.opcode() == FABRICS).then(|| command.fabrics_type());
+        let sends = kind == Some(fabrics::AUTHENTICATION_SEND) && frame.data_bytes > 0;
+        if sends && frame.data_bytes <= AUTH_MESSAGE_BYTES_MAX {
+            let (message, intact) = self.receive_data(frame, input).await?;
+            if !intact {
+                self.complete(id, NvmeStatus::TRANSPORT, 0, Some(hold));
+                return Ok(());
+            }
+            let mut exchange = self.exchange.borrow_mut();
+            let (Some(exchange), Some(secrets)) = (exchange.as_mut(), self.shard.subsystem.secrets()) else {
+                return Err(ReadEnd::Ended);
+            };
+            let random = rustls::crypto::ring::default_provider().secure_random;
+            let progress = exchange.take(&message, secrets, |bytes| random.fill(bytes).is_ok());
+            self.complete(id, NvmeStatus::SUCCESS, 0, Some(hold));
+            return if progress == AuthProgress::Over { Err(ReadEnd::Ended) } else { Ok(()) };
+        }
+        self.skip_data(frame, input).await?;
+        if kind != Some(fabrics::AUTHENTICATION_RECEIVE) {
+            self.complete(id, NvmeStatus::AUTHENTICATION_REQUIRED, 0, Some(hold));
+            return Ok(());
+        }
+        let room = match command.data() {
+            Ok(DataSite::Transport(length)) => length as usize,
+            _ => 0,
+        };
+        let given = self.exchange.borrow_mut().as_mut().and_then(Exchange::give);
+        match given {
+            Some((message, _)) if message.len() > room => {
+                self.complete(id, NvmeStatus::INVALID_LENGTH, 0, Some(hold));
+            }
+            Some((mut message, proved)) => {
+                // A host's own length is what it takes.
+                message.resize(room.min(AUTH_MESSAGE_BYTES_MAX), 0);
+                self.complete_with(id, Buf::copy_of(&message), Some(hold));
+                if proved {
+                    self.trust();
+                }
+            }
+            None => self.complete(id, NvmeStatus::SEQUENCE, 0, Some(hold)),
+        }
+        Ok(())
     }
 
     /// Queues of one controller beside its admin queue: more connections than tasks that carry

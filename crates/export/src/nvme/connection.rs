@@ -25,6 +25,7 @@ use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::{Buf, BufMut, Core, Either, IoError, Receiver, Stream, race};
 
 use super::admin::AdminState;
+use super::auth::Exchange;
 use super::command::{NvmeCommand, NvmeCompletion, NvmeStatus};
 use super::limits::{DISCOVERY_IDLE_MAX, QUEUE_ENTRIES_MAX};
 use super::pdu::{
@@ -90,7 +91,9 @@ pub(super) struct QueueConnection {
     data_align_bytes: usize,
     pub(super) account: Rc<Account>,
     pub(super) queue: OnceCell<Queue>,
-    /// Set with the queue.
+    /// The host has to prove who it is before anything else is done.
+    pub(super) exchange: RefCell<Option<Exchange>>,
+    /// The connection is a queue of a host that need not prove anything any more.
     pub(super) connected: Latch,
     /// The controller ends this queue, or the server stops.
     pub(super) stopping: Rc<Latch>,
@@ -203,6 +206,7 @@ pub(super) async fn serve(
         data_align_bytes: asked.data_align_bytes,
         account: open.account.clone(),
         queue: OnceCell::new(),
+        exchange: RefCell::default(),
         connected: Latch::new(),
         stopping: stopping.clone(),
         ids: RefCell::new(CommandIds::new()),
@@ -403,6 +407,7 @@ impl QueueConnection {
         }
         self.head.set((self.head.get() + 1) % entries.max(1));
         match self.queue.get() {
+            Some(_) if self.exchange.borrow().is_some() => self.take_proof(command, frame, input).await,
             Some(queue) if queue.number > 0 => self.take_io(command, frame, input).await,
             _ => self.take_admin(command, frame, input).await,
         }
@@ -504,8 +509,13 @@ impl QueueConnection {
         }
     }
 
-    /// The connection becomes a queue.
-    pub(super) fn connect(self: &Rc<Self>, queue: Queue, disconnect: Option<Receiver<Disconnect>>) {
+    /// The connection becomes a queue, once the host has proved who it is in `exchange` if it has to.
+    pub(super) fn connect(
+        self: &Rc<Self>,
+        queue: Queue,
+        disconnect: Option<Receiver<Disconnect>>,
+        exchange: Option<Exchange>,
+    ) {
         debug_assert!(queue.entries <= QUEUE_ENTRIES_MAX);
         // The first command was one of this queue.
         self.head.set(1 % queue.entries);
@@ -514,6 +524,18 @@ impl QueueConnection {
         if let Some(disconnect) = disconnect {
             when_sent(&self.core, disconnect, self.stopping.clone());
         }
+        match exchange {
+            Some(exchange) => *self.exchange.borrow_mut() = Some(exchange),
+            None => self.trust(),
+        }
+    }
+
+    /// The host has proved who it is, or need not.
+    pub(super) fn trust(&self) {
+        if let Some(queue) = self.queue.get().filter(|queue| queue.number == 0) {
+            queue.controller.trust();
+        }
+        *self.exchange.borrow_mut() = None;
         self.connected.set();
     }
 }

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sha2::{Digest, Sha256};
 use wattle_rt::Sender;
 
+use super::auth::NvmeSecrets;
 use super::command::NvmeStatus;
 use super::limits::{CONTROLLERS_MAX, IO_QUEUES_MAX, NSID_MAX};
 
@@ -31,6 +32,8 @@ const CONTROLLER_ID_MAX: u16 = 0xffef;
 pub struct NvmeSubsystem {
     nqn: String,
     serial: String,
+    /// Hosts prove who they are with these, if there are any.
+    secrets: Option<NvmeSecrets>,
     shared: Mutex<SubsystemShared>,
 }
 
@@ -71,6 +74,12 @@ impl NvmeSubsystem {
     /// after a restart.
     #[must_use]
     pub fn new(identity: &str) -> Arc<Self> {
+        Self::guarded(identity, None)
+    }
+
+    /// The same, for hosts alone that have one of these secrets, if there are any.
+    #[must_use]
+    pub fn guarded(identity: &str, secrets: Option<NvmeSecrets>) -> Arc<Self> {
         let uuid = uuid_of("wattle subsystem", identity);
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let parts = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]].map(hex);
@@ -80,6 +89,7 @@ impl NvmeSubsystem {
         Arc::new(Self {
             nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{}", parts.join("-")),
             serial: hex(&uuid[..10]),
+            secrets,
             shared: Mutex::new(SubsystemShared { last_id, ..SubsystemShared::default() }),
         })
     }
@@ -88,6 +98,12 @@ impl NvmeSubsystem {
     #[must_use]
     pub fn nqn(&self) -> &str {
         &self.nqn
+    }
+
+    /// What hosts prove who they are with, if they have to.
+    #[must_use]
+    pub fn secrets(&self) -> Option<&NvmeSecrets> {
+        self.secrets.as_ref()
     }
 
     /// Its serial number.
@@ -159,11 +175,15 @@ impl NvmeSubsystem {
         }
     }
 
-    /// Hosts that are connected to read and write.
+    /// Hosts that are connected to read and write, and have proved who they are if they have to.
     pub(super) fn hosts(&self) -> usize {
         let shared = self.lock();
-        let mut hosts: Vec<&Host> =
-            shared.controllers.values().filter(|one| !one.is_discovery).map(|one| &one.host).collect();
+        let mut hosts: Vec<&Host> = shared
+            .controllers
+            .values()
+            .filter(|one| !one.is_discovery && one.lock().trusted)
+            .map(|one| &one.host)
+            .collect();
         hosts.sort_unstable();
         hosts.dedup();
         hosts.len()
@@ -227,6 +247,8 @@ pub(super) struct Controller {
 
 #[derive(Default)]
 struct ControllerState {
+    /// The host has proved who it is, or need not.
+    trusted: bool,
     /// Its register CC.
     configuration: u32,
     /// The connections of its queues but the admin queue.
@@ -247,6 +269,11 @@ const SHUTDOWN: u32 = 0b11 << 14;
 impl Controller {
     fn lock(&self) -> MutexGuard<'_, ControllerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The host has proved who it is, or need not.
+    pub(super) fn trust(&self) {
+        self.lock().trusted = true;
     }
 
     /// Its register CC.

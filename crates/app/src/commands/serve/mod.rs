@@ -23,7 +23,7 @@ use wattle_control::start::ClaimedMember;
 use wattle_control::undo::UndoSite;
 use wattle_control::{Code, Problem, Stack};
 use wattle_engine::Volume;
-use wattle_export::nvme::NvmeSubsystem;
+use wattle_export::nvme::{NvmeSecrets, NvmeSubsystem};
 use wattle_export::{Address, NbdAddress};
 use wattle_operate::http::HttpServer;
 use wattle_rt::{Child, Core, IoError, Listener};
@@ -192,7 +192,8 @@ fn listen_for_commands(dir: &RuntimeDir, server: &str) -> Result<Option<Listener
 fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Result<Vec<Endpoint>, Problem> {
     let security = nbd_security(args)?;
     // One subsystem, whatever number of paths lead to it; the same after a restart.
-    let subsystem = NvmeSubsystem::new(&format!("{}/{server}", machine()));
+    let identity = format!("{}/{server}", machine());
+    let subsystem = NvmeSubsystem::guarded(&identity, nvme_secrets(args)?);
     let prepare =
         |address| patiently(|| prepare(address, args.read_only, &security, &subsystem, &output::log()));
     if !args.exports.is_empty() {
@@ -209,6 +210,23 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
     }
     let default = Address::Nbd(NbdAddress::Unix(dir.nbd_socket(server)));
     Ok(vec![prepare(&default)?])
+}
+
+/// Which NVMe hosts may connect, if not all.
+fn nvme_secrets(args: &ServeArgs) -> Result<Option<NvmeSecrets>, Problem> {
+    let Some(path) = &args.nvme_secrets else { return Ok(None) };
+    let usage = |why: String, next: &str| {
+        Problem::new(Code::Usage, format!("--nvme-secrets {}", path.display()), why, next)
+    };
+    if !args.exports.iter().any(|export| matches!(export, Address::NvmeTcp(_))) {
+        let why = "nothing is exported to NVMe hosts".to_owned();
+        return Err(usage(why, "export nvme-tcp=HOST:PORT, or leave --nvme-secrets out"));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| usage(error.to_string(), "name a file of hosts and their secrets"))?;
+    NvmeSecrets::parse(&text).map(Some).map_err(|error| {
+        usage(error.to_string(), "each line is `HOSTNQN SECRET`; `nvme gen-dhchap-key` makes secrets")
+    })
 }
 
 /// How NBD over TCP is protected.

@@ -81,6 +81,13 @@ pub fn alerts_file(asked: Option<&Path>) -> PathBuf {
     asked.map_or_else(|| name(of_user().unwrap_or_else(|| PathBuf::from("/etc"))), Path::to_owned)
 }
 
+/// What tells this machine from others: its id, or else what it is called.
+pub fn machine() -> String {
+    const PLACES: [&str; 2] = ["/etc/machine-id", "/proc/sys/kernel/hostname"];
+    let read = |place| std::fs::read_to_string(place).ok().map(|text: String| text.trim().to_owned());
+    PLACES.into_iter().filter_map(read).find(|text| !text.is_empty()).unwrap_or_default()
+}
+
 /// How wide the terminal is, if the environment says it.
 pub fn columns() -> Option<usize> {
     std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0)

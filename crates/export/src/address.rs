@@ -3,6 +3,7 @@
 //! ```text
 //! nbd=unix:PATH          a Unix socket
 //! nbd=tcp:HOST:PORT      a TCP socket; an IPv6 HOST stands in brackets
+//! nvme-tcp=HOST:PORT     a TCP socket, for NVMe hosts
 //! fuse=DIR               a directory, in which each volume is a file
 //! vhost-user=DIR         a directory, in which each volume is a socket for hypervisors
 //! ublk                   known, not offered by this version
@@ -24,6 +25,8 @@ pub enum Address {
     Fuse(PathBuf),
     /// As disks of virtual machines, by sockets in a directory.
     VhostUser(PathBuf),
+    /// To NVMe hosts over TCP.
+    NvmeTcp(NvmeAddress),
 }
 
 /// Where the NBD server listens.
@@ -40,15 +43,27 @@ pub enum NbdAddress {
     },
 }
 
+/// Where the NVMe/TCP target listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NvmeAddress {
+    /// A host name or an address; IPv6 without its brackets.
+    pub host: String,
+    /// The port; 0 lets the system choose.
+    pub port: u16,
+}
+
 /// Why a text is no [`Address`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AddressError {
     /// The type is none of the known ones.
-    #[error("`{0}` is no kind of export: use nbd=unix:PATH, nbd=tcp:HOST:PORT, fuse=DIR or vhost-user=DIR")]
+    #[error(
+        "`{0}` is no kind of export: use nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT, fuse=DIR or \
+         vhost-user=DIR"
+    )]
     UnknownKind(String),
     /// The type is known, but this version does not offer it.
-    #[error("exports of type `{0}` are not offered by this version; nbd, fuse and vhost-user are")]
+    #[error("exports of type `{0}` are not offered by this version; nbd, nvme-tcp, fuse and vhost-user are")]
     NotYet(&'static str),
     /// An NBD address starts with neither `unix:` nor `tcp:`.
     #[error("`{0}` is no NBD address: use unix:PATH or tcp:HOST:PORT")]
@@ -80,6 +95,7 @@ impl FromStr for Address {
         }
         match (kind, rest) {
             ("nbd", address) => address.parse().map(Self::Nbd),
+            ("nvme-tcp", address) => address.parse().map(Self::NvmeTcp),
             ("fuse", "") => Err(AddressError::MissingDirectory("fuse")),
             ("fuse", directory) => Ok(Self::Fuse(PathBuf::from(directory))),
             ("vhost-user", "") => Err(AddressError::MissingDirectory("vhost-user")),
@@ -96,13 +112,21 @@ impl FromStr for NbdAddress {
         match text.split_once(':') {
             Some(("unix", "")) => Err(AddressError::MissingPath),
             Some(("unix", path)) => Ok(Self::Unix(PathBuf::from(path))),
-            Some(("tcp", host_port)) => parse_tcp(host_port),
+            Some(("tcp", host_port)) => parse_tcp(host_port).map(|(host, port)| Self::Tcp { host, port }),
             _ => Err(AddressError::UnknownTransport(text.to_owned())),
         }
     }
 }
 
-fn parse_tcp(text: &str) -> Result<NbdAddress, AddressError> {
+impl FromStr for NvmeAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        parse_tcp(text).map(|(host, port)| Self { host, port })
+    }
+}
+
+fn parse_tcp(text: &str) -> Result<(String, u16), AddressError> {
     let malformed = || AddressError::NotHostPort(text.to_owned());
     let (host, port) = text.rsplit_once(':').ok_or_else(malformed)?;
     let bracketed =
@@ -117,13 +141,14 @@ fn parse_tcp(text: &str) -> Result<NbdAddress, AddressError> {
         return Err(malformed());
     }
     let port = port.parse().map_err(|_| AddressError::BadPort(port.to_owned()))?;
-    Ok(NbdAddress::Tcp { host: host.to_owned(), port })
+    Ok((host.to_owned(), port))
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nbd(address) => write!(f, "nbd={address}"),
+            Self::NvmeTcp(address) => write!(f, "nvme-tcp={address}"),
             Self::Fuse(directory) => write!(f, "fuse={}", directory.display()),
             Self::VhostUser(directory) => write!(f, "vhost-user={}", directory.display()),
         }
@@ -140,6 +165,15 @@ impl fmt::Display for NbdAddress {
     }
 }
 
+impl fmt::Display for NvmeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,7 +181,8 @@ mod tests {
     #[test]
     fn addresses_are_parsed_and_shown_alike() {
         let nbd = ["nbd=unix:/run/w.sock", "nbd=unix:a:b=c", "nbd=tcp:localhost:10809", "nbd=tcp:[::1]:0"];
-        for text in nbd.into_iter().chain(["fuse=/mnt/wattle", "fuse=a=b", "vhost-user=/run/w"]) {
+        let others = ["fuse=/mnt/wattle", "fuse=a=b", "vhost-user=/run/w", "nvme-tcp=[::1]:4420"];
+        for text in nbd.into_iter().chain(others) {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
         let tcp = NbdAddress::Tcp { host: "::1".to_owned(), port: 0 };
@@ -168,6 +203,8 @@ mod tests {
             ("nbd=tcp:[::1:10809", AddressError::NotHostPort("[::1:10809".to_owned())),
             ("nbd=tcp:h:65536", AddressError::BadPort("65536".to_owned())),
             ("nbd=tcp:h:", AddressError::BadPort(String::new())),
+            ("nvme-tcp", AddressError::NotHostPort(String::new())),
+            ("nvme-tcp=h:x", AddressError::BadPort("x".to_owned())),
             ("fuse", AddressError::MissingDirectory("fuse")),
             ("fuse=", AddressError::MissingDirectory("fuse")),
             ("vhost-user=", AddressError::MissingDirectory("vhost-user")),

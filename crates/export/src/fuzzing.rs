@@ -11,6 +11,10 @@ use crate::nbd::handshake::{self, ExportFacts, Handshake};
 use crate::nbd::limits::REQUEST_BYTES_MAX;
 use crate::nbd::protocol::{self, NbdRequest, OPTION_REPLY_BYTES, REQUEST_BYTES, SIMPLE_REPLY_BYTES};
 use crate::nbd::request::{self, NbdCommand};
+use crate::nvme::auth::{AUTH_MESSAGE_BYTES_MAX, Exchange, NvmeSecrets};
+use crate::nvme::command::{IoPlan, IoRange, NvmeCommand, decide_io, discard_ranges};
+use crate::nvme::connect::ConnectRequest;
+use crate::nvme::pdu::{self, Digests, HostPdu, PduLimits};
 
 const SIZE_BYTES: u64 = 1 << 30;
 /// What one message may be answered with: names and descriptions of all exports.
@@ -117,9 +121,83 @@ pub fn fuzz_fuse(data: &[u8]) {
     }
 }
 
+/// All that a host says on one connection: PDUs, commands, and what a queue is connected with.
+pub fn fuzz_nvme(data: &[u8]) {
+    let Some((first, mut rest)) = data.split_first() else { return };
+    let digests = Digests { header: first & 1 != 0, data: first & 2 != 0 };
+    let limits = PduLimits::of_queue(first & 4 != 0);
+    while let Some(bytes) = rest.first_chunk() {
+        let Ok(frame) = pdu::frame(bytes, digests, limits) else { return };
+        let digest = if frame.has_data_digest { pdu::DIGEST_BYTES } else { 0 };
+        let total = frame.head_bytes() + frame.data_bytes + digest;
+        let claimed = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        assert_eq!(total, claimed as usize, "the parts are the whole");
+        assert!(frame.data_bytes <= limits.capsule_data_bytes.max(limits.host_data_bytes));
+        let Some((pdu, after)) = rest.split_at_checked(total) else { return };
+        rest = after;
+        // A wrong digest ends the connection; here what follows is looked at all the same.
+        let _ = pdu::check_header(&frame, pdu);
+        let (header, body) = (&pdu[..frame.header_bytes], &pdu[frame.head_bytes()..][..frame.data_bytes]);
+        match frame.kind {
+            HostPdu::Initialize => {
+                if let Ok(asked) = pdu::InitializeRequest::decode(header) {
+                    assert!((4..=128).contains(&asked.data_align_bytes) && asked.transfers_max > 0);
+                }
+            }
+            HostPdu::Terminate => {}
+            HostPdu::Data => {
+                let _ = pdu::HostData::decode(header, &frame);
+            }
+            HostPdu::Command => {
+                let Some(entry) = header[8..].first_chunk() else { return };
+                fuzz_nvme_command(&NvmeCommand(*entry), body);
+            }
+        }
+    }
+}
+
+fn fuzz_nvme_command(command: &NvmeCommand, body: &[u8]) {
+    let inside = |range: IoRange| {
+        let end = range.offset_bytes.checked_add(range.length_bytes);
+        assert!(end.is_some_and(|end| end <= SIZE_BYTES), "inside the namespace");
+    };
+    let _ = ConnectRequest::decode(command, body);
+    let secret = "nqn.h DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
+    let secrets = NvmeSecrets::parse(secret).expect("a good secret");
+    let mut exchange = Exchange::new("nqn.h", "nqn.s");
+    let (first, second) = body.split_at(body.len().min(72));
+    for message in [first, second] {
+        exchange.take(message, &secrets, |random| {
+            random.fill(7);
+            true
+        });
+        let (given, proved) = exchange.give().expect("something is said of every message");
+        assert!(given.len() <= AUTH_MESSAGE_BYTES_MAX && !proved, "no such message is found by chance");
+    }
+    for read_only in [false, true] {
+        match decide_io(command, SIZE_BYTES, read_only, body.len()) {
+            Ok(IoPlan::Read(range)) => inside(range),
+            Ok(IoPlan::Write(range, _, in_capsule)) => {
+                inside(range);
+                assert!(!read_only && (!in_capsule || range.length_bytes == body.len() as u64));
+            }
+            Ok(IoPlan::WriteZeroes(range, ..)) => {
+                inside(range);
+                assert!(!read_only);
+            }
+            Ok(IoPlan::Discard(count)) => {
+                assert!(!read_only);
+                let ranges = discard_ranges(body, count, SIZE_BYTES);
+                ranges.into_iter().flatten().for_each(inside);
+            }
+            Ok(IoPlan::Flush | IoPlan::Nothing) | Err(_) => {}
+        }
+    }
+}
+
 /// Takes any bytes and returns, or the decoder has a bug.
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 3] =
-    [("nbd", fuzz_nbd), ("nbd_client", fuzz_nbd_client), ("fuse", fuzz_fuse)];
+pub const ALL: [(&str, FuzzTarget); 4] =
+    [("nbd", fuzz_nbd), ("nbd_client", fuzz_nbd_client), ("nvme", fuzz_nvme), ("fuse", fuzz_fuse)];

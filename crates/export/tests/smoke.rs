@@ -35,8 +35,39 @@ fn seeds() -> Vec<Vec<u8>> {
         bytes
     };
     let mut all = vec![client, b"nbd+unix:///a%20b?socket=/run/x".to_vec(), b"nbd://[::1]:10809/x".to_vec()];
+    all.extend([0, 1, 2, 3].map(nvme_host));
     all.extend((0..60).map(|opcode| message(opcode, &[0, 4096, 512, 0, 0])));
     all
+}
+
+/// A host of NVMe/TCP that begins, writes with its data and when asked, and discards; which digests
+/// it uses is in the first byte.
+fn nvme_host(digests: u8) -> Vec<u8> {
+    let (header_digest, data_digest) = (usize::from(digests & 1) * 4, usize::from(digests >> 1) * 4);
+    let mut bytes = vec![digests, 0, 0, 128, 0, 128, 0, 0, 0];
+    bytes.resize(1 + 128, 0);
+    let mut pdu = |kind: u8, header: &[u8], data: usize| {
+        let start = 8 + header.len() + header_digest;
+        let digest = if data > 0 { data_digest } else { 0 };
+        let flags = digests & 1 | if digest > 0 { 2 } else { 0 };
+        bytes.extend([kind, flags, 8 + header.len() as u8, if data > 0 { start as u8 } else { 0 }]);
+        bytes.extend(((start + data + digest) as u32).to_le_bytes());
+        bytes.extend(header);
+        bytes.resize(bytes.len() + header_digest + data + digest, 0);
+    };
+    let command = |opcode: u8, length: u32, kind: u8| {
+        let mut entry = [0; 64];
+        (entry[0], entry[2], entry[4], entry[39]) = (opcode, 7, 1, kind);
+        entry[32..36].copy_from_slice(&length.to_le_bytes());
+        entry
+    };
+    pdu(4, &command(0x7f, 1024, 1), 1024);
+    pdu(4, &command(1, 512, 1), 512);
+    pdu(4, &command(1, 512, 0x5a), 0);
+    pdu(6, &[7, 0, 7, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0], 512);
+    pdu(4, &command(2, 512, 0x5a), 0);
+    pdu(4, &command(9, 16, 1), 16);
+    bytes
 }
 
 /// Where the fuzzer's first inputs go, if that is what the tests run for.

@@ -13,7 +13,11 @@
 //! The ring and its layout are those of the crate `virtio-driver`, which knows nothing of wattle.
 
 #![allow(unsafe_code)]
-#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a client of its own, beside any runtime")]
+#![allow(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a client of its own, beside any runtime"
+)]
 
 use std::error::Error;
 use std::fs::File;

@@ -10,8 +10,9 @@ use wattle_control::{Code, Problem};
 use wattle_engine::VolumeRef;
 use wattle_export::fuse::{self, Files, StartError, Stopped, Transport};
 use wattle_export::nbd::{self, Export, Limits, TlsNote, TurnedAway};
+use wattle_export::nvme::{NvmeNamespaces, NvmeServer, NvmeServerHandle, NvmeSubsystem, NvmeVolume};
 use wattle_export::vhost::{SessionFault, SocketError, VhostServer, socket_of};
-pub use wattle_export::{Address, NbdAddress};
+pub use wattle_export::{Address, NbdAddress, NvmeAddress};
 use wattle_rt::fuse::{FuseMount, MountError};
 use wattle_rt::{Core, IoError, ListenError, Listener};
 use wattle_tls::{ServerTls, TlsClients};
@@ -30,12 +31,19 @@ pub struct Offered {
     pub description: String,
     /// The ways to it.
     pub exports: Vec<String>,
+    /// What tells it from every other volume, whatever it is called: NVMe hosts know it by this.
+    pub identity: String,
     /// Which logical volume it is, if it is one.
     pub lv: Option<LogicalId>,
     /// It is what an NBD client gets that names none: it was alone when the server started.
     pub is_default: bool,
     /// Nothing was recognised on it when the server started.
     pub is_blank: bool,
+}
+
+/// The identity of a logical volume, for [`Offered::identity`].
+pub fn logical_identity(id: &LogicalId) -> String {
+    format!("{}/{}", id.group, id.volume)
 }
 
 /// A place where clients will find the volumes; no client is served yet.
@@ -46,6 +54,8 @@ pub enum Endpoint {
     Fuse(FuseMount),
     /// For hypervisors: a directory of sockets.
     Vhost(PathBuf),
+    /// For NVMe hosts.
+    Nvme(NvmeEndpoint),
 }
 
 /// A listening socket and how to reach it.
@@ -54,6 +64,13 @@ pub struct NbdEndpoint {
     address: NbdAddress,
     /// Clients have to speak TLS, and are shown this.
     tls: Option<Arc<ServerTls>>,
+}
+
+/// A listening socket, and whose namespaces hosts find there.
+pub struct NvmeEndpoint {
+    listener: Listener,
+    address: NvmeAddress,
+    subsystem: Arc<NvmeSubsystem>,
 }
 
 /// How clients over TCP are kept apart from every other machine.
@@ -72,7 +89,7 @@ impl NbdSecurity {
     }
 }
 
-/// Makes the place at an address.
+/// Makes the place at an address; NVMe hosts find `subsystem` there.
 ///
 /// # Errors
 /// The socket is in use or cannot be made, it would be open to the network unprotected, nothing can
@@ -81,17 +98,19 @@ pub fn prepare(
     address: &Address,
     read_only: bool,
     security: &NbdSecurity,
+    subsystem: &Arc<NvmeSubsystem>,
     log: &ServerLog,
 ) -> Result<Endpoint, Problem> {
     match address {
         Address::Nbd(nbd) => listen(nbd, security, log).map(Endpoint::Nbd),
         Address::Fuse(dir) => mount(dir, read_only, log).map(Endpoint::Fuse),
         Address::VhostUser(dir) => socket_directory(dir).map(Endpoint::Vhost),
+        Address::NvmeTcp(nvme) => listen_nvme(nvme, security.insecure, subsystem, log).map(Endpoint::Nvme),
         other => Err(Problem::new(
             Code::NotSupportedYet,
             format!("--export {other}"),
-            "this version offers nbd, fuse and vhost-user only",
-            "use nbd=unix:PATH, nbd=tcp:HOST:PORT, fuse=DIR or vhost-user=DIR",
+            "this version offers nbd, nvme-tcp, fuse and vhost-user only",
+            "use nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT, fuse=DIR or vhost-user=DIR",
         )),
     }
 }
@@ -140,6 +159,35 @@ fn listen(nbd: &NbdAddress, security: &NbdSecurity, log: &ServerLog) -> Result<N
         log.note(&format!("nbd={address} is open to every machine that reaches it (--insecure)"));
     }
     Ok(NbdEndpoint { listener, address, tls: security.tls.clone() })
+}
+
+fn listen_nvme(
+    nvme: &NvmeAddress,
+    insecure: bool,
+    subsystem: &Arc<NvmeSubsystem>,
+    log: &ServerLog,
+) -> Result<NvmeEndpoint, Problem> {
+    let listener = Listener::tcp(&nvme.host, nvme.port).map_err(|error| {
+        let what = format!("cannot listen at nvme-tcp={nvme}");
+        Problem::new(Code::ListenFailed, what, error.to_string(), listen_next(error))
+            .transient(error == ListenError::InUse)
+    })?;
+    let local = listener.local_addr();
+    let port = local.map_or(nvme.port, |local| local.port());
+    let address = NvmeAddress { host: nvme.host.clone(), port };
+    // No connection is accepted yet, so what is refused here was open to none.
+    if !local.is_some_and(|local| is_loopback(local.ip())) && subsystem.secrets().is_none() {
+        if !insecure {
+            return Err(Problem::new(
+                Code::ListenUnprotected,
+                format!("nvme-tcp={nvme} can be reached from other machines"),
+                "without secrets of hosts every machine could read and write what is there",
+                "give --nvme-secrets FILE (docs/operations.md), listen at 127.0.0.1, or take the risk: --insecure",
+            ));
+        }
+        log.note(&format!("nvme-tcp={address} is open to every machine that reaches it (--insecure)"));
+    }
+    Ok(NvmeEndpoint { listener, address, subsystem: subsystem.clone() })
 }
 
 /// Whether an address is this machine's own, also as IPv6 writes those of IPv4.
@@ -203,12 +251,14 @@ fn listen_next(error: ListenError) -> &'static str {
 
 impl Endpoint {
     /// The way to an array, of which there are so many: for NBD the URI of its export, a single one
-    /// being the default export whose name is empty; else the path of its file.
+    /// being the default export whose name is empty; for NVMe where the subsystem is, and its name; else
+    /// the path of its file.
     pub fn way(&self, array: &str, arrays: usize) -> String {
         match self {
             Self::Nbd(nbd) => uri(&nbd.address, nbd.tls.is_some(), if arrays == 1 { "" } else { array }),
             Self::Fuse(mount) => file_of(mount.dir(), array),
             Self::Vhost(dir) => socket_of(dir, array).to_string_lossy().into_owned(),
+            Self::Nvme(nvme) => nvme_uri(&nvme.address, &nvme.subsystem),
         }
     }
 
@@ -220,6 +270,13 @@ impl Endpoint {
             Self::Nbd(nbd) => nbd,
             Self::Fuse(_) => return vec![("file", way)],
             Self::Vhost(_) => return vec![("unixsocket", way)],
+            Self::Nvme(nvme) => {
+                return vec![
+                    ("nvme_host", nvme.address.host.clone()),
+                    ("nvme_port", nvme.address.port.to_string()),
+                    ("nvme_nqn", nvme.subsystem.nqn().to_owned()),
+                ];
+            }
         };
         let export = if arrays == 1 { "" } else { array };
         let mut env = vec![("nbd", way.clone()), ("uri", way), ("exportname", export.to_owned())];
@@ -275,8 +332,21 @@ impl Endpoint {
                 let server = server.map_err(|error| socket_problem(&error))?;
                 Ok((RunningExport::Vhost(server.clone()), ExportPlace::Vhost(server)))
             }
+            Self::Nvme(nvme) => {
+                let volumes = offered.iter().map(nvme_volume).collect();
+                let NvmeEndpoint { listener, address, subsystem } = nvme;
+                let started =
+                    NvmeServer::start(core, listener, subsystem.clone(), volumes, Limits::default());
+                let handle = started.await.map_err(|error| start_problem(&error.into()))?;
+                let place = ExportPlace::Nvme(handle.namespaces(), address, subsystem);
+                Ok((RunningExport::Nvme(handle), place))
+            }
         }
     }
+}
+
+fn nvme_volume(offered: &Offered) -> NvmeVolume {
+    NvmeVolume { volume: offered.volume.clone(), identity: offered.identity.clone() }
 }
 
 fn tell_crowd(log: &ServerLog, address: &NbdAddress, crowd: &TurnedAway) {
@@ -334,6 +404,8 @@ pub enum RunningExport {
     Fuse(fuse::FuseServerHandle),
     /// To hypervisors.
     Vhost(VhostServer),
+    /// To NVMe hosts.
+    Nvme(NvmeServerHandle),
 }
 
 impl RunningExport {
@@ -342,6 +414,7 @@ impl RunningExport {
         let fuse = match self {
             Self::Nbd(nbd) => return nbd.stop(core).await,
             Self::Vhost(vhost) => return vhost.stop().await,
+            Self::Nvme(nvme) => return nvme.stop(core).await,
             Self::Fuse(fuse) => fuse,
         };
         let dir = fuse.dir().to_string_lossy().into_owned();
@@ -366,6 +439,8 @@ pub enum ExportPlace {
     Fuse(Files, PathBuf),
     /// Sockets for hypervisors.
     Vhost(VhostServer),
+    /// Namespaces, where hosts connect, and the subsystem that they are of.
+    Nvme(NvmeNamespaces, NvmeAddress, Arc<NvmeSubsystem>),
 }
 
 impl ExportPlace {
@@ -385,6 +460,9 @@ impl ExportPlace {
                 let path = server.add(volume).map_err(|error| socket_problem(&error))?;
                 return Ok(path.to_string_lossy().into_owned());
             }
+            Self::Nvme(namespaces, ..) => {
+                namespaces.add(core, nvme_volume(offered)).await.map_err(StartError::from)
+            }
         };
         added.map_err(|error| start_problem(&error))?;
         Ok(match self {
@@ -393,6 +471,7 @@ impl ExportPlace {
             }
             Self::Fuse(_, dir) => file_of(dir, name),
             Self::Vhost(server) => socket_of(server.dir(), name).to_string_lossy().into_owned(),
+            Self::Nvme(_, address, subsystem) => nvme_uri(address, subsystem),
         })
     }
 
@@ -408,6 +487,7 @@ impl ExportPlace {
             Self::Nbd(exports, ..) => times(exports.hide(core, name).await, "NBD client"),
             Self::Fuse(files, _) => times(files.hide(core, name, true).await as usize, "open file"),
             Self::Vhost(server) => times(server.hide(name, true), "hypervisor"),
+            Self::Nvme(namespaces, ..) => times(namespaces.hide(core, name).await, "NVMe host"),
         }
     }
 
@@ -417,6 +497,7 @@ impl ExportPlace {
             Self::Nbd(exports, ..) => exports.show(core, name).await,
             Self::Fuse(files, _) => drop(files.hide(core, name, false).await),
             Self::Vhost(server) => drop(server.hide(name, false)),
+            Self::Nvme(namespaces, ..) => namespaces.show(core, name).await,
         }
     }
 
@@ -426,10 +507,11 @@ impl ExportPlace {
             Self::Nbd(exports, ..) => exports.remove(core, name).await,
             Self::Fuse(files, _) => drop(files.hide(core, name, true).await),
             Self::Vhost(server) => server.remove(name).await,
+            Self::Nvme(namespaces, ..) => namespaces.remove(core, name).await,
         }
     }
 
-    /// Lets files and guests' disks be as large as their volumes.
+    /// Lets files, guests' disks and namespaces be as large as their volumes.
     ///
     /// # Errors
     /// The kernel was not told.
@@ -441,16 +523,25 @@ impl ExportPlace {
                 server.resized();
                 Ok(())
             }
+            Self::Nvme(namespaces, ..) => {
+                namespaces.resize();
+                Ok(())
+            }
         }
     }
 
     /// The files, if that is what volumes are here.
     pub fn files(&self) -> Option<&Files> {
         match self {
-            Self::Nbd(..) | Self::Vhost(_) => None,
+            Self::Nbd(..) | Self::Nvme(..) | Self::Vhost(_) => None,
             Self::Fuse(files, _) => Some(files),
         }
     }
+}
+
+/// Where an NVMe subsystem is found, and its name: what `nvme connect` takes, in the form of a URI.
+fn nvme_uri(address: &NvmeAddress, subsystem: &NvmeSubsystem) -> String {
+    format!("nvme+tcp://{address}/{}", percent(subsystem.nqn(), ":"))
 }
 
 /// The URI of an export, by the NBD URI specification; the empty name is the default export.

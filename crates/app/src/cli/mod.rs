@@ -367,6 +367,7 @@ Examples:
   wattle serve disk*.img --export nbd=unix:/run/user/1000/array.sock
   wattle serve /dev/sd[b-f] --read-only --export nbd=tcp:127.0.0.1:10809
   wattle serve /dev/sd[b-f] --export nbd=tcp:192.0.2.1:10809 --tls-certificates /etc/wattle/tls
+  wattle serve disk*.img --export nvme-tcp=127.0.0.1:4420   each array a namespace, for nvme connect
   wattle serve disk*.img --export fuse=/mnt/arrays       each array a file there, for loop devices and QEMU
   wattle serve disk*.img --run 'nbdcopy \"$uri\" copy.raw'
   wattle serve disk*.img --overlay /tmp/try             try anything: members stay as they are
@@ -381,13 +382,18 @@ pub struct ServeArgs {
     /// Serve only this volume, by name or UUID; may be given several times [default: all].
     #[arg(long = "volume", short = 'V', value_name = "VOLUME")]
     pub volumes: Vec<String>,
-    /// nbd=unix:PATH, nbd=tcp:HOST:PORT, fuse=DIR or vhost-user=DIR (a socket of each volume for
-    /// virtual machines); may be given several times [default: nbd=unix: in the runtime directory].
-    /// A port that other machines reach takes --tls-certificates, or --insecure.
+    /// nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT, fuse=DIR or vhost-user=DIR (a socket of
+    /// each volume for virtual machines); may be given several times [default: nbd=unix: in the
+    /// runtime directory]. A port that other machines reach takes --tls-certificates, or --insecure;
+    /// one of NVMe --nvme-secrets, or --insecure.
     #[arg(long = "export", value_name = "TYPE=ADDRESS")]
     pub exports: Vec<Address>,
     #[command(flatten)]
     pub nbd: NbdArgs,
+    /// With nvme-tcp: only hosts that have a secret there connect, and prove it (DH-HMAC-CHAP). Lines
+    /// of a host's NQN and its secret, as `nvme gen-dhchap-key` makes them.
+    #[arg(long, value_name = "FILE", requires = "exports")]
+    pub nvme_secrets: Option<PathBuf>,
     /// Refuse writes, and write nothing to members, not even an event count.
     #[arg(long, short)]
     pub read_only: bool,
@@ -407,7 +413,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Run CMD in a shell once ready, with $uri, $unixsocket, $nbd, $file, $mkfs_xfs and $mkfs_ext4
-    /// set, and end when it ends, with its status. A server that is to end before asks it to
+    /// set, and with nvme-tcp $nvme_host, $nvme_port and $nvme_nqn, and end when it ends, with its status. A server that is to end before asks it to
     /// (SIGTERM), and kills it after 10 seconds or at a second signal.
     #[arg(long, value_name = "CMD")]
     pub run: Option<String>,

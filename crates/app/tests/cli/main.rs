@@ -47,6 +47,7 @@ mod memory;
 mod metrics;
 mod mount;
 mod nbd;
+mod nvme;
 mod operating;
 mod orders;
 mod overlay;

@@ -19,6 +19,7 @@ mod judge;
 mod left;
 mod logs;
 mod nbd;
+mod nvme;
 mod pattern;
 mod plans;
 mod reshapes;
@@ -260,6 +261,13 @@ fn the_kernels_nbd_client_mounts_what_wattle_serves() {
 fn a_machine_boots_from_a_volume_and_survives_its_server() {
     let Some(guest) = Guest::ready("6.12") else { return };
     vhost::boots_and_survives(&guest, "5", &["--chunk", "64K"]);
+}
+
+/// The guest's own NVMe/TCP host loses a path and then the server, and goes on.
+#[test]
+fn the_kernels_nvme_host_goes_on_without_a_path_and_over_a_killed_server() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    nvme::two_paths(&guest);
 }
 
 /// btrfs as a crash leaves it.

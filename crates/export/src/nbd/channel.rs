@@ -27,7 +27,7 @@ use super::limits::{TLS_RECEIVE_BYTES, TLS_SEND_BYTES};
 
 /// The bytes of one connection. Clones share it.
 #[derive(Clone)]
-pub(super) enum Channel {
+pub(crate) enum Channel {
     /// As they are.
     Plain(Stream),
     /// Through TLS.
@@ -39,7 +39,7 @@ impl Channel {
     ///
     /// # Cancellation
     /// As [`Core::send`]: the connection is then only good for closing.
-    pub(super) async fn send(&self, core: &Core, bufs: Vec<Buf>) -> Result<(), IoError> {
+    pub(crate) async fn send(&self, core: &Core, bufs: Vec<Buf>) -> Result<(), IoError> {
         match self {
             Self::Plain(stream) => core.send(stream, bufs).await,
             Self::Tls(line) => line.send(&bufs).await,
@@ -47,7 +47,7 @@ impl Channel {
     }
 
     /// Says that nothing more is sent, as far as the protocol below has a word for it.
-    pub(super) async fn say_end(&self) {
+    pub(crate) async fn say_end(&self) {
         if let Self::Tls(line) = self {
             line.session.borrow_mut().send_close_notify();
             // The peer may have gone.
@@ -57,7 +57,7 @@ impl Channel {
 }
 
 /// A stream under TLS.
-pub(super) struct TlsLine {
+pub(crate) struct TlsLine {
     core: Core,
     stream: Stream,
     session: RefCell<Connection>,
@@ -81,7 +81,7 @@ impl TlsLine {
     ///
     /// # Errors
     /// The peer is not trusted, does not trust this side, speaks no TLS, or goes.
-    pub(super) async fn open(core: &Core, stream: Stream, session: Connection) -> Result<Rc<Self>, Ended> {
+    pub(crate) async fn open(core: &Core, stream: Stream, session: Connection) -> Result<Rc<Self>, Ended> {
         let line = Rc::new(Self {
             core: core.clone(),
             stream,
@@ -153,7 +153,7 @@ impl TlsLine {
     ///
     /// # Cancellation
     /// A dropped future loses bytes: the connection is then good for nothing but closing.
-    pub(super) async fn recv(self: &Rc<Self>, mut buf: BufMut) -> (Result<usize, Ended>, BufMut) {
+    pub(crate) async fn recv(self: &Rc<Self>, mut buf: BufMut) -> (Result<usize, Ended>, BufMut) {
         loop {
             match self.open_into(&mut buf) {
                 Ok(0) => {}

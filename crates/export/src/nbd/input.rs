@@ -11,7 +11,7 @@ use super::limits::{COPY_BYTES_MAX, STREAM_BUFFER_BYTES};
 
 /// Why nothing more comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(crate) enum Ended {
     /// The client closed its side, perhaps in the middle of a message.
     Closed,
     /// The connection broke.
@@ -21,7 +21,7 @@ pub(super) enum Ended {
 }
 
 /// The receiving side of a connection.
-pub(super) struct Input {
+pub(crate) struct Input {
     core: Core,
     channel: Channel,
     /// Empty only while the system fills it.
@@ -31,12 +31,12 @@ pub(super) struct Input {
 }
 
 impl Input {
-    pub(super) fn new(core: Core, channel: Channel) -> Self {
+    pub(crate) fn new(core: Core, channel: Channel) -> Self {
         Self { core, channel, buf: BufMut::alloc(STREAM_BUFFER_BYTES), start: 0, end: 0 }
     }
 
     /// From now on bytes come through another channel. None may be left of the one before.
-    pub(super) fn switch(&mut self, channel: Channel) {
+    pub(crate) fn switch(&mut self, channel: Channel) {
         debug_assert!(self.bytes().is_empty(), "what came in clear is not taken for what comes through TLS");
         self.channel = channel;
     }
@@ -53,12 +53,12 @@ impl Input {
     }
 
     /// What was received and not yet consumed.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.buf[self.start..self.end]
     }
 
     /// Drops the first `count` bytes.
-    pub(super) fn consume(&mut self, count: usize) {
+    pub(crate) fn consume(&mut self, count: usize) {
         debug_assert!(count <= self.end - self.start, "only received bytes are consumed");
         self.start += count;
     }
@@ -67,7 +67,7 @@ impl Input {
     ///
     /// # Cancellation
     /// A dropped future loses bytes: the connection is then good for nothing but closing.
-    pub(super) async fn fill(&mut self) -> Result<(), Ended> {
+    pub(crate) async fn fill(&mut self) -> Result<(), Ended> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.buf.len() - self.end < COPY_BYTES_MAX {
@@ -87,7 +87,7 @@ impl Input {
     ///
     /// # Cancellation
     /// As [`Input::fill`].
-    pub(super) async fn payload(&mut self, length: usize) -> Result<BufMut, Ended> {
+    pub(crate) async fn payload(&mut self, length: usize) -> Result<BufMut, Ended> {
         if length <= COPY_BYTES_MAX {
             while self.end - self.start < length {
                 self.fill().await?;
@@ -113,7 +113,7 @@ impl Input {
     ///
     /// # Cancellation
     /// As [`Input::fill`].
-    pub(super) async fn skip(&mut self, length: usize) -> Result<(), Ended> {
+    pub(crate) async fn skip(&mut self, length: usize) -> Result<(), Ended> {
         let mut left = length;
         loop {
             let skipped = left.min(self.end - self.start);

@@ -19,7 +19,7 @@ use super::limits::Limits;
 use wattle_rt::{Either, race};
 
 /// The memory that the connections of one core share.
-pub(super) struct Memory {
+pub(crate) struct Memory {
     shared_bytes: Semaphore,
     stall_time_max: Duration,
     /// By the numbers that the server gives its connections.
@@ -29,17 +29,17 @@ pub(super) struct Memory {
 /// A connection that could make way for another one: what orders them is how little is lost with
 /// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Idle {
+pub(crate) struct Idle {
     /// It has asked for something before.
-    pub(super) has_asked: bool,
+    pub(crate) has_asked: bool,
     /// When its last request was answered, or when it came.
-    pub(super) since: Instant,
+    pub(crate) since: Instant,
     /// Its number.
-    pub(super) id: u64,
+    pub(crate) id: u64,
 }
 
 impl Memory {
-    pub(super) fn new(limits: &Limits, cores: usize) -> Self {
+    pub(crate) fn new(limits: &Limits, cores: usize) -> Self {
         Self {
             shared_bytes: Semaphore::new(limits.shared_bytes_per_core(cores) as usize),
             stall_time_max: limits.stall_time_max,
@@ -49,7 +49,7 @@ impl Memory {
 
     /// Opens an account for the connection `id` over `stream`; it is closed when the result is
     /// dropped.
-    pub(super) fn open(
+    pub(crate) fn open(
         self: &Rc<Self>,
         core: &Core,
         limits: &Limits,
@@ -77,7 +77,7 @@ impl Memory {
 
     /// The connection with nothing under way that is lost with the least harm. One whose client has
     /// not done its part of a request for too long has nothing under way either.
-    pub(super) fn idlest(&self) -> Option<Idle> {
+    pub(crate) fn idlest(&self) -> Option<Idle> {
         let accounts = self.accounts.borrow();
         let idle = |(id, account): (&u64, &Rc<Account>)| {
             let (has_asked, since) = (account.has_asked.get(), account.idle_since()?);
@@ -87,7 +87,7 @@ impl Memory {
     }
 
     /// Closes a connection, if it is still as idle as it was.
-    pub(super) fn close(&self, idle: Idle) {
+    pub(crate) fn close(&self, idle: Idle) {
         if let Some(account) = self.accounts.borrow().get(&idle.id)
             && account.idle_since() == Some(idle.since)
         {
@@ -112,9 +112,9 @@ impl Memory {
 }
 
 /// Registers an account with its core's memory for as long as the connection lives.
-pub(super) struct OpenAccount {
+pub(crate) struct OpenAccount {
     id: u64,
-    pub(super) account: Rc<Account>,
+    pub(crate) account: Rc<Account>,
 }
 
 impl Drop for OpenAccount {
@@ -125,7 +125,7 @@ impl Drop for OpenAccount {
 
 /// What a connection may wait for on its client's side.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum ClientWait {
+pub(crate) enum ClientWait {
     /// The rest of a payload.
     Payload,
     /// Room for replies in the socket.
@@ -133,7 +133,7 @@ pub(super) enum ClientWait {
 }
 
 /// What one connection holds for requests that were read and not yet answered.
-pub(super) struct Account {
+pub(crate) struct Account {
     memory: Rc<Memory>,
     core: Core,
     stream: Stream,
@@ -157,7 +157,7 @@ impl Account {
     ///
     /// # Cancellation
     /// Dropping the future takes nothing.
-    pub(super) async fn take(self: &Rc<Self>, core: &Core, bytes: u64) -> Hold {
+    pub(crate) async fn take(self: &Rc<Self>, core: &Core, bytes: u64) -> Hold {
         self.has_asked.set(true);
         while self.requests.get() >= self.requests_max || self.held_bytes.get() + bytes > self.bytes_max {
             self.released.wait().await;
@@ -195,17 +195,17 @@ impl Account {
     }
 
     /// Requests that hold something.
-    pub(super) fn requests(&self) -> u32 {
+    pub(crate) fn requests(&self) -> u32 {
         self.requests.get()
     }
 
     /// From here until [`Account::wait_ends`] the wait is for the client.
-    pub(super) fn wait_begins(&self, wait: ClientWait, now: Instant) {
+    pub(crate) fn wait_begins(&self, wait: ClientWait, now: Instant) {
         self.waits[wait as usize].set(Some(now));
     }
 
     /// The client did its part.
-    pub(super) fn wait_ends(&self, wait: ClientWait) {
+    pub(crate) fn wait_ends(&self, wait: ClientWait) {
         self.waits[wait as usize].set(None);
     }
 
@@ -224,7 +224,7 @@ impl Account {
 }
 
 /// What one request holds; given back on drop, at whatever point the request ends.
-pub(super) struct Hold {
+pub(crate) struct Hold {
     account: Rc<Account>,
     bytes: u64,
 }

@@ -9,13 +9,13 @@
 //!
 //! Not offered: metadata contexts (the engine keeps no allocation map), and the oldstyle handshake.
 
-mod channel;
+pub(crate) mod channel;
 mod client;
 mod connection;
 pub mod handshake;
-mod input;
+pub(crate) mod input;
 pub mod limits;
-mod memory;
+pub(crate) mod memory;
 pub mod protocol;
 pub mod remote;
 pub mod request;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use wattle_control::Code;
-use wattle_server::exports::{Address, NbdAddress};
+use wattle_server::exports::{Address, NbdAddress, NvmeAddress};
 
 use super::{ConfigFault, StackConfig, pattern};
 
@@ -51,7 +51,8 @@ fn claims(stack: &StackConfig) -> Vec<(Claim, usize)> {
         match &export.value {
             // The system chooses another one for each.
             Address::Nbd(NbdAddress::Tcp { port: 0, .. }) => {}
-            Address::Nbd(NbdAddress::Tcp { host, port }) => {
+            Address::NvmeTcp(NvmeAddress { port: 0, .. }) => {}
+            Address::Nbd(NbdAddress::Tcp { host, port }) | Address::NvmeTcp(NvmeAddress { host, port }) => {
                 claim("address", format!("{host}:{port}"), export.line);
             }
             // Each volume has a socket of its own there.

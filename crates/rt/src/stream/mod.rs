@@ -130,6 +130,12 @@ impl Stream {
         usize::try_from(count).map_err(|_| IoError::last_os())
     }
 
+    /// The TCP address at which the peer reaches this end; `None` for anything else.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        let fd = self.descriptor()?.try_clone_to_owned().ok()?;
+        TcpStream::from(fd).local_addr().ok()
+    }
+
     /// Ends both directions of a socket: the peer reads the end, and pending receives here complete
     /// with 0 bytes.
     pub fn shutdown(&self) {

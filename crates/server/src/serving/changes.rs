@@ -9,7 +9,7 @@ use wattle_control::stack::{LogicalId, LogicalVolume};
 use wattle_control::{Code, Problem, Stack};
 
 use super::{Serving, being_stopped, groups_of};
-use crate::exports::Offered;
+use crate::exports::{Offered, logical_identity};
 use crate::groups;
 use crate::protocol::change::What;
 use crate::protocol::{ChangeReport, Order};
@@ -122,6 +122,7 @@ impl Serving {
             volume,
             description: String::new(),
             exports: Vec::new(),
+            identity: logical_identity(&id),
             lv: Some(id),
             is_default,
             is_blank: false,

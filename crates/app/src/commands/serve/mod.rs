@@ -23,12 +23,13 @@ use wattle_control::start::ClaimedMember;
 use wattle_control::undo::UndoSite;
 use wattle_control::{Code, Problem, Stack};
 use wattle_engine::Volume;
+use wattle_export::nvme::{NvmeSecrets, NvmeSubsystem};
 use wattle_export::{Address, NbdAddress};
 use wattle_operate::http::HttpServer;
 use wattle_rt::{Child, Core, IoError, Listener};
 use wattle_rt::{Either, race};
 use wattle_server::array::Served;
-use wattle_server::exports::{Endpoint, NbdSecurity, Offered, RunningExport, prepare};
+use wattle_server::exports::{Endpoint, NbdSecurity, Offered, RunningExport, logical_identity, prepare};
 use wattle_server::mkfs::mkfs as mkfs_commands;
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::saving::{ServerSaving, ServerStart};
@@ -42,7 +43,7 @@ use wattle_tls::{ServerTls, TlsClients};
 
 use crate::cli::{NbdArgs, ServeArgs};
 use crate::commands::exporter;
-use crate::environment::{MANAGER, RUNTIME_DIR, runtime_dir, state_dir, typed};
+use crate::environment::{MANAGER, RUNTIME_DIR, machine, runtime_dir, state_dir, typed};
 use crate::notify::Notifier;
 use crate::output::{self, Screen};
 use crate::{members, notify};
@@ -190,7 +191,11 @@ fn listen_for_commands(dir: &RuntimeDir, server: &str) -> Result<Option<Listener
 
 fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Result<Vec<Endpoint>, Problem> {
     let security = nbd_security(args)?;
-    let prepare = |address| patiently(|| prepare(address, args.read_only, &security, &output::log()));
+    // One subsystem, whatever number of paths lead to it; the same after a restart.
+    let identity = format!("{}/{server}", machine());
+    let subsystem = NvmeSubsystem::guarded(&identity, nvme_secrets(args)?);
+    let prepare =
+        |address| patiently(|| prepare(address, args.read_only, &security, &subsystem, &output::log()));
     if !args.exports.is_empty() {
         return args.exports.iter().map(prepare).collect();
     }
@@ -205,6 +210,23 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
     }
     let default = Address::Nbd(NbdAddress::Unix(dir.nbd_socket(server)));
     Ok(vec![prepare(&default)?])
+}
+
+/// Which NVMe hosts may connect, if not all.
+fn nvme_secrets(args: &ServeArgs) -> Result<Option<NvmeSecrets>, Problem> {
+    let Some(path) = &args.nvme_secrets else { return Ok(None) };
+    let usage = |why: String, next: &str| {
+        Problem::new(Code::Usage, format!("--nvme-secrets {}", path.display()), why, next)
+    };
+    if !args.exports.iter().any(|export| matches!(export, Address::NvmeTcp(_))) {
+        let why = "nothing is exported to NVMe hosts".to_owned();
+        return Err(usage(why, "export nvme-tcp=HOST:PORT, or leave --nvme-secrets out"));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| usage(error.to_string(), "name a file of hosts and their secrets"))?;
+    NvmeSecrets::parse(&text).map(Some).map_err(|error| {
+        usage(error.to_string(), "each line is `HOSTNQN SECRET`; `nvme gen-dhchap-key` makes secrets")
+    })
 }
 
 /// How NBD over TCP is protected.
@@ -322,14 +344,21 @@ async fn start(
             let how = (members::policy(&args.force, args.degraded), args.read_only);
             let (stack, volumes) = layers.start(core, look, how, &mut starter).await?;
             let (count, logical) = (volumes.len(), stack.logical_volumes());
-            let offer = |OpenedVolume { name, volume, is_blank }| Offered {
-                exports: ways(&name, count),
-                description: String::new(),
-                lv: logical.iter().find(|logical| logical.volume.is(&volume)).map(|logical| logical.id),
-                is_default: count == 1,
-                name,
-                volume,
-                is_blank,
+            let served = &starter.served;
+            let offer = |OpenedVolume { name, volume, is_blank }| {
+                let lv = logical.iter().find(|logical| logical.volume.is(&volume)).map(|logical| logical.id);
+                let array = served.iter().find(|array| array.handle.volume().is(&volume));
+                let uuid = array.and_then(|array| array.facts.uuid.clone());
+                Offered {
+                    exports: ways(&name, count),
+                    description: String::new(),
+                    identity: lv.as_ref().map(logical_identity).or(uuid).unwrap_or_else(|| name.clone()),
+                    lv,
+                    is_default: count == 1,
+                    name,
+                    volume,
+                    is_blank,
+                }
             };
             let offered = volumes.into_iter().map(offer).collect();
             return Ok(Started { served: starter.served, offered, all: layers.all, stack: Some(stack) });
@@ -358,6 +387,7 @@ async fn start(
         volume: served.handle.volume(),
         description: served.facts.uuid.iter().map(|uuid| format!("md array {uuid}")).collect(),
         exports: served.exports.clone(),
+        identity: served.facts.uuid.clone().unwrap_or_else(|| served.facts.name.clone()),
         lv: None,
         is_default: false,
         is_blank: served.facts.is_blank,

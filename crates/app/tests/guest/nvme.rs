@@ -1,0 +1,181 @@
+//! The guest's own NVMe/TCP host on an array that wattle serves at two addresses.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use crate::judge::Guest;
+use crate::wattle;
+
+/// A RAID 5 is written over two paths, of which one is cut, and then the server is killed and
+/// started again: the guest goes on, and reads what it wrote.
+pub fn two_paths(guest: &Guest) {
+    let scratch = tempfile::tempdir().expect("scratch space");
+    let members: Vec<_> = (0..3).map(|member| scratch.path().join(format!("{member}.img"))).collect();
+    for member in &members {
+        std::fs::File::create(member).and_then(|file| file.set_len(80 << 20)).expect("scratch space");
+    }
+    wattle(&["create", "--level", "5", "--chunk", "64K", "paths"], &members);
+    let ports = [free_port(), free_port()];
+    let server = Arc::new(Mutex::new(Served::start(scratch.path(), &members, ports)));
+    let mut guarded = Served::guarded(scratch.path());
+    let way = server.lock().expect("no test panicked").way.clone();
+    let nqn = way.rsplit_once('/').expect("a way names the subsystem").1.to_owned();
+
+    let cable = Arc::new(Cable::default());
+    let (second, control) = (listen(), listen());
+    let cases = scratch.path().join("nvme.txt");
+    let (first, second_port) = (ports[0], port(&second));
+    let open = format!("{nqn} {first} {second_port} {}\n", port(&control));
+    let (address, guarded_nqn) = guarded.way.rsplit_once('/').expect("a way names the subsystem");
+    let guarded_port = address.rsplit_once(':').expect("and its port").1;
+    let lines = format!("{open}{guarded_nqn} {guarded_port} {SECRET} {WRONG}\n");
+    std::fs::write(&cases, lines).expect("scratch space");
+    let (far, plugged) = (ports[1], cable.clone());
+    aside(move || plugged.carry(&second, far));
+    let (dir, running) = (scratch.path().to_owned(), server.clone());
+    let served = members.clone();
+    aside(move || {
+        for mut order in control.incoming().map_while(Result::ok) {
+            let mut word = String::new();
+            let read = BufReader::new(&order).read_line(&mut word);
+            read.expect("the guest says what is to be done");
+            match word.trim() {
+                "cut" => cable.cut(),
+                "restart" => {
+                    let mut server = running.lock().expect("no test panicked");
+                    server.kill();
+                    *server = Served::start(&dir, &served, ports);
+                }
+                other => panic!("no order: {other}"),
+            }
+            order.write_all(b"done\n").expect("the guest waits");
+        }
+    });
+
+    let results = guest.run_with("nvme-host", &[cases], &[], &[("GUEST_NET", "1")]);
+    assert_eq!(results.values().filter(|facts| facts["ok"] == "yes").count(), 4, "{results:?}");
+    guarded.stop();
+    server.lock().expect("no test panicked").stop();
+    wattle(&["scan"], &members);
+}
+
+/// The server at two addresses.
+struct Served {
+    child: Child,
+    way: String,
+}
+
+/// How the guest calls itself.
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
+/// As `nvme gen-dhchap-key` makes them: of SHA-256, and of another 32 bytes.
+const SECRET: &str = "DHHC-1:01:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
+const WRONG: &str = "DHHC-1:01:CAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgnCjZ2:";
+
+impl Served {
+    /// An array in memory, for the host that has the secret.
+    fn guarded(dir: &Path) -> Self {
+        let secrets = dir.join("secrets");
+        std::fs::write(&secrets, format!("{HOST} {SECRET}\n")).expect("scratch space");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wattle"));
+        command.args(["serve", "mem:8M", "mem:8M", "--level", "1", "--export", "nvme-tcp=127.0.0.1:0"]);
+        command.arg("--nvme-secrets").arg(secrets).arg("--runtime-dir").arg(dir.join("guarded"));
+        Self::ready(command)
+    }
+
+    fn start(dir: &Path, members: &[PathBuf], ports: [u16; 2]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wattle"));
+        command.args(["serve", "--runtime-dir"]).arg(dir.join("run")).args(members);
+        for port in ports {
+            command.args(["--export", &format!("nvme-tcp=127.0.0.1:{port}")]);
+        }
+        Self::ready(command)
+    }
+
+    fn ready(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("wattle runs");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let ready = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            let ways = line.strip_prefix("wattle: ready: ")?;
+            ways.split_whitespace().next().map(str::to_owned)
+        });
+        let way = ready.expect("the server is ready");
+        aside(move || lines.for_each(drop));
+        Self { child, way }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
+    fn stop(&mut self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill runs").success());
+        assert!(self.child.wait().expect("it ends").success(), "a server that is asked to end ends well");
+    }
+}
+
+/// What carries the second path, until it is cut.
+#[derive(Default)]
+struct Cable {
+    ends: Mutex<Vec<TcpStream>>,
+    is_cut: std::sync::atomic::AtomicBool,
+}
+
+impl Cable {
+    fn carry(self: Arc<Self>, listener: &TcpListener, far: u16) {
+        for near in listener.incoming().map_while(Result::ok) {
+            if self.is_cut.load(std::sync::atomic::Ordering::SeqCst) {
+                continue;
+            }
+            // A connection that comes while the server is away is one that it refuses.
+            let Ok(far) = TcpStream::connect(("127.0.0.1", far)) else { continue };
+            let clone = |stream: &TcpStream| stream.try_clone().expect("descriptors are left");
+            let mut ends = self.ends.lock().expect("no test panicked");
+            ends.extend([clone(&near), clone(&far)]);
+            for (from, to) in [(clone(&near), clone(&far)), (far, near)] {
+                aside(move || pump(from, to));
+            }
+        }
+    }
+
+    fn cut(&self) {
+        self.is_cut.store(true, std::sync::atomic::Ordering::SeqCst);
+        for end in self.ends.lock().expect("no test panicked").drain(..) {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream) {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    for end in [from, to] {
+        let _ = end.shutdown(Shutdown::Both);
+    }
+}
+
+/// Something that goes on until the test ends.
+#[allow(clippy::disallowed_methods, reason = "a test has threads of its own")]
+fn aside(work: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(work);
+}
+
+fn listen() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").expect("a port is free")
+}
+
+fn port(listener: &TcpListener) -> u16 {
+    listener.local_addr().expect("bound").port()
+}
+
+fn free_port() -> u16 {
+    port(&listen())
+}

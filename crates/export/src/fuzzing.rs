@@ -16,6 +16,9 @@ use crate::nvme::command::{IoPlan, IoRange, NvmeCommand, decide_io, discard_rang
 use crate::nvme::connect::ConnectRequest;
 use crate::nvme::pdu::{self, Digests, HostPdu, PduLimits};
 
+use crate::vhost::fuzzing::Guest;
+use crate::vhost::message::{FrontHeader, FrontMessage, HEADER_BYTES as FRONT_HEADER_BYTES};
+
 const SIZE_BYTES: u64 = 1 << 30;
 /// What one message may be answered with: names and descriptions of all exports.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -79,6 +82,23 @@ pub fn fuzz_nbd(data: &[u8]) {
         }
         rest = after.get(asked.payload_bytes() as usize..).unwrap_or_default();
     }
+}
+
+/// What a hypervisor says, and a guest's memory with rings and requests in it; the first byte says
+/// which, and how the ring is laid out.
+pub fn fuzz_vhost(data: &[u8]) {
+    let Some((&how, rest)) = data.split_first() else { return };
+    if how & 1 == 0 {
+        let mut rest = rest;
+        while let Some((header, after)) = rest.split_first_chunk::<FRONT_HEADER_BYTES>() {
+            let Ok(header) = FrontHeader::decode(header) else { return };
+            let Some((payload, next)) = after.split_at_checked(header.payload_bytes) else { return };
+            let _ = FrontMessage::decode(header.request, payload, Vec::new());
+            rest = next;
+        }
+        return;
+    }
+    Guest { packed: how & 2 != 0, event_index: how & 4 != 0, logged: how & 8 != 0 }.run(rest, SIZE_BYTES);
 }
 
 /// What a server says of itself or of a request, and addresses.
@@ -199,5 +219,10 @@ fn fuzz_nvme_command(command: &NvmeCommand, body: &[u8]) {
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 4] =
-    [("nbd", fuzz_nbd), ("nbd_client", fuzz_nbd_client), ("nvme", fuzz_nvme), ("fuse", fuzz_fuse)];
+pub const ALL: [(&str, FuzzTarget); 5] = [
+    ("nbd", fuzz_nbd),
+    ("nbd_client", fuzz_nbd_client),
+    ("nvme", fuzz_nvme),
+    ("fuse", fuzz_fuse),
+    ("vhost", fuzz_vhost),
+];

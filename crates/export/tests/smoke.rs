@@ -36,8 +36,40 @@ fn seeds() -> Vec<Vec<u8>> {
     };
     let mut all = vec![client, b"nbd+unix:///a%20b?socket=/run/x".to_vec(), b"nbd://[::1]:10809/x".to_vec()];
     all.extend([0, 1, 2, 3].map(nvme_host));
+    all.extend((0..16).map(vhost_guest));
     all.extend((0..60).map(|opcode| message(opcode, &[0, 4096, 512, 0, 0])));
     all
+}
+
+/// A hypervisor's first messages, or a guest's memory with a read in a ring of eight, behind a log of
+/// zeros; the first byte says which and how.
+fn vhost_guest(how: u8) -> Vec<u8> {
+    if how & 1 == 0 {
+        let message = |request: u32, payload: &[u8]| {
+            let words = [request, 1, payload.len() as u32];
+            [words.map(u32::to_le_bytes).concat(), payload.to_vec()].concat()
+        };
+        let queue = [1u32.to_le_bytes(), 256u32.to_le_bytes()].concat();
+        return [vec![how], message(1, &[]), message(8, &queue), message(15, &[]), message(24, &[0; 12])].concat();
+    }
+    let packed = how & 2 != 0;
+    let log = if packed { (32 + 8 * 32usize).next_multiple_of(64) } else { 16 + 8 * 16 };
+    let mut memory = vec![0; 16 << 10];
+    let mut put = |ix: usize, at: u64, len: u32, flags: u16| {
+        let own = 16 * ix;
+        memory[own..own + 8].copy_from_slice(&at.to_le_bytes());
+        memory[own + 8..own + 12].copy_from_slice(&len.to_le_bytes());
+        let (flags_at, other_at) = if packed { (14, 12) } else { (12, 14) };
+        let flags = if packed { flags | 1 << 7 } else { flags };
+        memory[own + flags_at..own + flags_at + 2].copy_from_slice(&flags.to_le_bytes());
+        let other = if packed { 5 } else { ix as u16 + 1 };
+        memory[own + other_at..own + other_at + 2].copy_from_slice(&other.to_le_bytes());
+    };
+    put(0, 4096, 16, 1);
+    put(1, 8192, 512, 1 | 2);
+    put(2, 12000, 1, 2);
+    memory[130] = 1; // Available, in a split ring.
+    [vec![how], vec![0; log.next_multiple_of(64)], memory].concat()
 }
 
 /// A host of NVMe/TCP that begins, writes with its data and when asked, and discards; which digests

@@ -8,8 +8,9 @@
 //! guest is told of its disk.
 
 mod device;
+pub(crate) mod fuzzing;
 mod memory;
-mod message;
+pub(crate) mod message;
 mod queue;
 mod request;
 mod ring;

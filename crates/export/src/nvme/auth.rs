@@ -2,9 +2,9 @@
 //! challenge.
 //!
 //! One exchange for each queue: the host offers hashes and groups, is given a challenge, and
-//! replies with an HMAC of it under its secret; the secret itself never travels. The group is always the
-//! one without Diffie-Hellman: what protects against guessing is a secret as long as the hash.
-//! What follows on the connection is neither encrypted nor signed.
+//! replies with an HMAC of it under its secret; the secret itself never travels. The group is
+//! always the one without Diffie-Hellman: what protects against guessing is a secret as long as
+//! the hash. What follows on the connection is neither encrypted nor signed.
 //!
 //! Source: NVM Express Base Specification 2.0, section 8.13.5.
 

@@ -2,8 +2,8 @@
 //! the engine's block interface.
 //!
 //! An [`Address`] says where an export is offered; [`nbd::NbdServer`],
-//! [`nvme::NvmeServer`] and [`fuse::FuseServer`] offer volumes there. Nothing here knows how an array is put together or where its metadata
-//! lives: a volume is a name, a size and five requests.
+//! [`nvme::NvmeServer`] and [`fuse::FuseServer`] offer volumes there. Nothing here knows how an
+//! array is put together or where its metadata lives: a volume is a name, a size and five requests.
 
 mod address;
 pub mod fuse;

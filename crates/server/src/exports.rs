@@ -251,8 +251,8 @@ fn listen_next(error: ListenError) -> &'static str {
 
 impl Endpoint {
     /// The way to an array, of which there are so many: for NBD the URI of its export, a single one
-    /// being the default export whose name is empty; for NVMe where the subsystem is, and its name; else
-    /// the path of its file.
+    /// being the default export whose name is empty; for NVMe where the subsystem is, and its name;
+    /// else the path of its file.
     pub fn way(&self, array: &str, arrays: usize) -> String {
         match self {
             Self::Nbd(nbd) => uri(&nbd.address, nbd.tls.is_some(), if arrays == 1 { "" } else { array }),

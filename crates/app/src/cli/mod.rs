@@ -390,8 +390,8 @@ pub struct ServeArgs {
     pub exports: Vec<Address>,
     #[command(flatten)]
     pub nbd: NbdArgs,
-    /// With nvme-tcp: only hosts that have a secret there connect, and prove it (DH-HMAC-CHAP). Lines
-    /// of a host's NQN and its secret, as `nvme gen-dhchap-key` makes them.
+    /// With nvme-tcp: only hosts that have a secret there connect, and prove it (DH-HMAC-CHAP).
+    /// Lines of a host's NQN and its secret, as `nvme gen-dhchap-key` makes them.
     #[arg(long, value_name = "FILE", requires = "exports")]
     pub nvme_secrets: Option<PathBuf>,
     /// Refuse writes, and write nothing to members, not even an event count.
@@ -413,8 +413,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Run CMD in a shell once ready, with $uri, $unixsocket, $nbd, $file, $mkfs_xfs and $mkfs_ext4
-    /// set, and with nvme-tcp $nvme_host, $nvme_port and $nvme_nqn, and end when it ends, with its status. A server that is to end before asks it to
-    /// (SIGTERM), and kills it after 10 seconds or at a second signal.
+    /// set, and with nvme-tcp $nvme_host, $nvme_port and $nvme_nqn, and end when it ends, with its
+    /// status. A server that is to end before asks it to (SIGTERM), and kills it after 10 seconds
+    /// or at a second signal.
     #[arg(long, value_name = "CMD")]
     pub run: Option<String>,
     /// End when the file of an array was opened and is closed again.

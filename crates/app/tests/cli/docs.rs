@@ -236,7 +236,7 @@ fn the_page_of_a_dead_nas_says_what_happens() {
 
 #[test]
 fn the_page_for_operators_says_what_happens() {
-    run_page("docs/operations.md", &["nbdcopy", "qemu-img", "mkfs.ext4"], 12, 9);
+    run_page("docs/operations.md", &["nbdcopy", "qemu-img", "mkfs.ext4"], 13, 9);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Commands of the fabric and of the admin queue. None of them waits for a drive: they are done
 //! where they are read.
 //!
-//! Source: NVM Express Base Specification 2.0 (section 5), NVM Express over Fabrics 1.1 (section 3).
+//! Source: NVM Express Base Specification 2.0 (section 5), NVM Express over Fabrics 1.1 (section
+//! 3).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};

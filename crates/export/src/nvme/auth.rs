@@ -1,10 +1,10 @@
 //! DH-HMAC-CHAP: a host proves that it has the secret of its name. Pure, but for the random
 //! challenge.
 //!
-//! One exchange for each queue: the host offers hashes and groups, is given a challenge, and replies
-//! with an HMAC of it under its secret; the secret itself never travels. The group is always the
-//! one without Diffie-Hellman: what protects against guessing is a secret as long as the hash.
-//! What follows on the connection is neither encrypted nor signed.
+//! One exchange for each queue: the host offers hashes and groups, is given a challenge, and
+//! replies with an HMAC of it under its secret; the secret itself never travels. The group is
+//! always the one without Diffie-Hellman: what protects against guessing is a secret as long as
+//! the hash. What follows on the connection is neither encrypted nor signed.
 //!
 //! Source: NVM Express Base Specification 2.0, section 8.13.5.
 

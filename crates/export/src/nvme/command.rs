@@ -332,7 +332,7 @@ mod tests {
         bytes[32..36].copy_from_slice(&length.to_le_bytes());
         bytes[39] = kind;
         bytes[40..48].copy_from_slice(&first.to_le_bytes());
-        bytes[48..52].copy_from_slice(&(blocks - 1 | flags).to_le_bytes());
+        bytes[48..52].copy_from_slice(&((blocks - 1) | flags).to_le_bytes());
         NvmeCommand(bytes)
     }
 

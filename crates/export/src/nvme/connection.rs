@@ -391,19 +391,15 @@ impl QueueConnection {
         input: &mut Input,
     ) -> Result<(), ReadEnd> {
         let entries = self.queue.get().map_or(1, |queue| queue.entries);
-        {
-            let mut ids = self.ids.borrow_mut();
-            if ids.count >= u32::from(entries) {
-                let fault = PduFault { status: FaultStatus::LimitExceeded, information: 0 };
-                return Err(ReadEnd::Fault(fault, Vec::new()));
-            }
-            if !ids.insert(command.id()) {
-                drop(ids);
-                input.skip(frame.data_bytes).await?;
-                self.skip_digest(frame, input).await?;
-                self.respond(command.id(), NvmeStatus::ID_CONFLICT, 0, None);
-                return Ok(());
-            }
+        if self.ids.borrow().count >= u32::from(entries) {
+            let fault = PduFault { status: FaultStatus::LimitExceeded, information: 0 };
+            return Err(ReadEnd::Fault(fault, Vec::new()));
+        }
+        let is_new = self.ids.borrow_mut().insert(command.id());
+        if !is_new {
+            self.skip_data(frame, input).await?;
+            self.respond(command.id(), NvmeStatus::ID_CONFLICT, 0, None);
+            return Ok(());
         }
         self.head.set((self.head.get() + 1) % entries.max(1));
         match self.queue.get() {
@@ -509,7 +505,8 @@ impl QueueConnection {
         }
     }
 
-    /// The connection becomes a queue, once the host has proved who it is in `exchange` if it has to.
+    /// The connection becomes a queue, once the host has proved who it is in `exchange`, if it has
+    /// to.
     pub(super) fn connect(
         self: &Rc<Self>,
         queue: Queue,

@@ -50,7 +50,8 @@ fn vhost_guest(how: u8) -> Vec<u8> {
             [words.map(u32::to_le_bytes).concat(), payload.to_vec()].concat()
         };
         let queue = [1u32.to_le_bytes(), 256u32.to_le_bytes()].concat();
-        return [vec![how], message(1, &[]), message(8, &queue), message(15, &[]), message(24, &[0; 12])].concat();
+        return [vec![how], message(1, &[]), message(8, &queue), message(15, &[]), message(24, &[0; 12])]
+            .concat();
     }
     let packed = how & 2 != 0;
     let log = if packed { (32 + 8 * 32usize).next_multiple_of(64) } else { 16 + 8 * 16 };

@@ -35,7 +35,10 @@ impl Guest {
     /// What was accepted is not what it has to be.
     pub(crate) fn run(&self, data: &[u8], size_bytes: u64) {
         let memories = MEMORIES.with_borrow_mut(|kept| {
-            let made = || [MEMORY_BYTES, 4096].map(|len| SharedMemory::create(len).ok().map(|(memory, _)| Arc::new(memory)));
+            let made = || {
+                [MEMORY_BYTES, 4096]
+                    .map(|len| SharedMemory::create(len).ok().map(|(memory, _)| Arc::new(memory)))
+            };
             if kept.is_none()
                 && let [Some(guest), Some(log)] = made()
             {
@@ -72,7 +75,8 @@ impl Guest {
             assert!(chain.readable <= chain.segments.len());
             if let Ok(request) = BlockRequest::decode(&chain, &memory, &facts) {
                 assert!(memory.has(request.status_at, 1));
-                let inside = |offset: u64, len: u64| offset.checked_add(len).is_some_and(|end| end <= size_bytes);
+                let inside =
+                    |offset: u64, len: u64| offset.checked_add(len).is_some_and(|end| end <= size_bytes);
                 match &request.command {
                     BlockCommand::Read(offset) | BlockCommand::Write(offset) => {
                         assert!(inside(*offset, request.data_bytes), "inside the disk");

@@ -41,8 +41,8 @@ fn seeds() -> Vec<Vec<u8>> {
     all
 }
 
-/// A hypervisor's first messages, or a guest's memory with a read in a ring of eight, behind a log of
-/// zeros; the first byte says which and how.
+/// A hypervisor's first messages, or a guest's memory with a read in a ring of eight, behind a log
+/// of zeros; the first byte says which and how.
 fn vhost_guest(how: u8) -> Vec<u8> {
     if how & 1 == 0 {
         let message = |request: u32, payload: &[u8]| {

@@ -346,7 +346,8 @@ fn scribble(memory: &Memory, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         value = value.wrapping_add(1);
         for at in (0..memory.map.len()).step_by(64) {
-            // SAFETY: the byte lies in the mapping; that requests are in flight is what this is for.
+            // SAFETY: the byte lies in the mapping; that requests are in flight is what this is
+            // for.
             unsafe { memory.map.as_ptr().cast_mut().add(at).write_volatile(value) };
         }
     }

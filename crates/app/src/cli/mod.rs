@@ -382,10 +382,10 @@ pub struct ServeArgs {
     /// Serve only this volume, by name or UUID; may be given several times [default: all].
     #[arg(long = "volume", short = 'V', value_name = "VOLUME")]
     pub volumes: Vec<String>,
-    /// nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT, fuse=DIR or vhost-user=DIR (a socket of
-    /// each volume for virtual machines); may be given several times [default: nbd=unix: in the
-    /// runtime directory]. A port that other machines reach takes --tls-certificates, or --insecure;
-    /// one of NVMe --nvme-secrets, or --insecure.
+    /// nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT, fuse=DIR or vhost-user=DIR (a socket
+    /// of each volume for virtual machines); may be given several times [default: nbd=unix: in the
+    /// runtime directory]. A port that other machines reach takes --tls-certificates, or
+    /// --insecure; one of NVMe --nvme-secrets, or --insecure.
     #[arg(long = "export", value_name = "TYPE=ADDRESS")]
     pub exports: Vec<Address>,
     #[command(flatten)]

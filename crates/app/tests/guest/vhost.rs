@@ -1,5 +1,5 @@
-//! A machine whose only disk is a wattle volume, over vhost-user: its firmware boots from there, and
-//! it works on while the server is killed and comes back.
+//! A machine whose only disk is a wattle volume, over vhost-user: its firmware boots from there,
+//! and it works on while the server is killed and comes back.
 
 #![allow(clippy::disallowed_methods, reason = "a test waits for processes in real time")]
 

@@ -230,7 +230,7 @@ impl QueueConnection {
         if self.exchange.borrow().is_some() { REQUIRED } else { 0 }
     }
 
-    /// Takes a command of a queue whose host has not proved yet who it is.
+    /// Takes a command of a queue whose host has not proved its name yet.
     pub(super) async fn take_proof(
         self: &Rc<Self>,
         command: NvmeCommand,

@@ -181,7 +181,7 @@ enum Step {
     Begin,
     /// The challenge is to be fetched, and then replied to.
     Challenged { hash: SecretHash, challenge: Vec<u8>, sequence: u32, fetched: bool },
-    /// The host fetches that it is who it says.
+    /// The host fetches that it is the one it says.
     Proved { hash: SecretHash },
     /// The host fetches why not; nothing else is done for it.
     Refused(Refusal),
@@ -247,7 +247,7 @@ impl Exchange {
         if usize::from(message[6]) != length || message[10..12] != [0, 0] {
             return Err(Refusal::Payload);
         }
-        // The host wants to know who the controller is, which has no secret of its own.
+        // The host asks for a proof of the controller, which has no secret of its own.
         if message[8] != 0 {
             return Err(Refusal::Unusable);
         }
@@ -270,7 +270,7 @@ impl Exchange {
         if same && secret.is_some() { Ok(Step::Proved { hash }) } else { Err(Refusal::Failed) }
     }
 
-    /// The message that the host fetches, and whether the host has now proved who it is. `None`
+    /// The message that the host fetches, and whether the host has now proved its name. `None`
     /// before it said anything.
     pub fn give(&mut self) -> Option<(Vec<u8>, bool)> {
         let mut message = vec![messages::CHAP, 0, 0, 0, 0, 0, 0, 0];

@@ -80,7 +80,7 @@ impl NvmeStatus {
     pub const CONNECT_BUSY: Self = Self(0x181);
     /// Connect: a parameter cannot be.
     pub const CONNECT_INVALID: Self = Self(0x182 | Self::DO_NOT_RETRY);
-    /// The host has not proved who it is.
+    /// The host has not proved its name.
     pub const AUTHENTICATION_REQUIRED: Self = Self(0x191 | Self::DO_NOT_RETRY);
     /// Data could not be written.
     pub const WRITE_FAULT: Self = Self(0x280 | Self::DO_NOT_RETRY);

@@ -91,7 +91,7 @@ pub(super) struct QueueConnection {
     data_align_bytes: usize,
     pub(super) account: Rc<Account>,
     pub(super) queue: OnceCell<Queue>,
-    /// The host has to prove who it is before anything else is done.
+    /// The host has to prove its name before anything else is done.
     pub(super) exchange: RefCell<Option<Exchange>>,
     /// The connection is a queue of a host that need not prove anything any more.
     pub(super) connected: Latch,
@@ -505,7 +505,7 @@ impl QueueConnection {
         }
     }
 
-    /// The connection becomes a queue, once the host has proved who it is in `exchange`, if it has
+    /// The connection becomes a queue, once the host has proved its name in `exchange`, if it has
     /// to.
     pub(super) fn connect(
         self: &Rc<Self>,
@@ -527,7 +527,7 @@ impl QueueConnection {
         }
     }
 
-    /// The host has proved who it is, or need not.
+    /// The host has proved its name, or need not.
     pub(super) fn trust(&self) {
         if let Some(queue) = self.queue.get().filter(|queue| queue.number == 0) {
             queue.controller.trust();

@@ -32,7 +32,7 @@ const CONTROLLER_ID_MAX: u16 = 0xffef;
 pub struct NvmeSubsystem {
     nqn: String,
     serial: String,
-    /// Hosts prove who they are with these, if there are any.
+    /// Hosts prove their names with these, if there are any.
     secrets: Option<NvmeSecrets>,
     shared: Mutex<SubsystemShared>,
 }
@@ -100,7 +100,7 @@ impl NvmeSubsystem {
         &self.nqn
     }
 
-    /// What hosts prove who they are with, if they have to.
+    /// What hosts prove their names with, if they have to.
     #[must_use]
     pub fn secrets(&self) -> Option<&NvmeSecrets> {
         self.secrets.as_ref()
@@ -175,7 +175,7 @@ impl NvmeSubsystem {
         }
     }
 
-    /// Hosts that are connected to read and write, and have proved who they are if they have to.
+    /// Hosts that are connected to read and write, and have proved their names if they have to.
     pub(super) fn hosts(&self) -> usize {
         let shared = self.lock();
         let mut hosts: Vec<&Host> = shared
@@ -247,7 +247,7 @@ pub(super) struct Controller {
 
 #[derive(Default)]
 struct ControllerState {
-    /// The host has proved who it is, or need not.
+    /// The host has proved its name, or need not.
     trusted: bool,
     /// Its register CC.
     configuration: u32,
@@ -271,7 +271,7 @@ impl Controller {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The host has proved who it is, or need not.
+    /// The host has proved its name, or need not.
     pub(super) fn trust(&self) {
         self.lock().trusted = true;
     }

@@ -1,11 +1,11 @@
-//! Disks for virtual machines: the vhost-user protocol with virtio's block device, over the engine's
-//! volumes.
+//! Disks for virtual machines: the vhost-user protocol with virtio's block device, over the
+//! engine's volumes.
 //!
-//! A hypervisor connects to a volume's socket and shares its guest's memory; the guest's requests are
-//! taken out of rings there and completed there, and no other process touches them. `message` is
-//! what is said over the socket, `session` one conversation, `memory` what was shared, `ring` how
-//! requests lie in it, `request` what they ask for, `queue` what carries them out, and `device` what a
-//! guest is told of its disk.
+//! A hypervisor connects to a volume's socket and shares its guest's memory; the guest's requests
+//! are taken out of rings there and completed there, and no other process touches them. `message`
+//! is what is said over the socket, `session` one conversation, `memory` what was shared, `ring`
+//! how requests lie in it, `request` what they ask for, `queue` what carries them out, and `device`
+//! what a guest is told of its disk.
 
 mod device;
 pub(crate) mod fuzzing;

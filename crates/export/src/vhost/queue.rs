@@ -1,16 +1,16 @@
 //! One queue of a guest, on one core: requests out of its ring, each a task, each completed there.
 //!
 //! While requests come or complete the ring is looked at once a turn of the executor, and all that
-//! completed in a turn is one call to the guest. When nothing happens the core goes on looking for a
-//! short while, as long as that pays ([`Patience`]), and then asks for a kick and waits.
+//! completed in a turn is one call to the guest. When nothing happens the core goes on looking for
+//! a short while, as long as that pays ([`Patience`]), and then asks for a kick and waits.
 //!
 //! Invariants:
 //! 1. Data is copied once, out of the guest's memory before a write begins and into it after a read
 //!    has ended: a guest that changes a buffer in flight changes what it asked for, never what
 //!    copies and parity are made from.
 //! 2. A request is completed only when the volume has answered it, and at most once.
-//! 3. Once a queue is severed, nothing of the guest's memory is touched any more: the hypervisor may
-//!    have given it to something else. Requests that were begun go on until the volume answers.
+//! 3. Once a queue is severed, nothing of the guest's memory is touched any more: the hypervisor
+//!    may have given it to something else. Requests that were begun go on until the volume answers.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

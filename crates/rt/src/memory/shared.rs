@@ -4,11 +4,12 @@
 //! The other process may change every byte at any moment, and may take the memory away: truncate
 //! the file that it is of. So bytes are only copied in and out and words are atomic, and a page
 //! that is gone does not end this process: the first access that finds it gone replaces the whole
-//! mapping by private zeros, and the mapping is *broken* from then on ([`SharedMemory::is_broken`]).
+//! mapping by private zeros, and the mapping is *broken* from then on
+//! ([`SharedMemory::is_broken`]).
 //!
 //! Invariants, on which all `unsafe` here rests:
-//! 1. from its making to its drop, `start..start + len` of a [`SharedMemory`] is mapped readable and
-//!    writable, and nothing else of this process lies there;
+//! 1. from its making to its drop, `start..start + len` of a [`SharedMemory`] is mapped readable
+//!    and writable, and nothing else of this process lies there;
 //! 2. no reference to its bytes is ever made, only to atomics.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -124,7 +125,7 @@ impl SharedMemory {
     }
 
     /// Whether the other process has taken the memory away: what is read here means nothing, and
-    /// what is written reaches nobody.
+    /// what is written reaches no other process.
     pub fn is_broken(&self) -> bool {
         self.guarded.broken.load(Ordering::Relaxed)
     }

@@ -33,8 +33,8 @@ impl Stream {
         let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
         let Ok(received) = usize::try_from(received) else { return Err(IoError::last_os()) };
         let mut descriptors = Vec::new();
-        // SAFETY: the kernel has filled `message`; the headers it names lie in `control`, and one of
-        // this level and type is followed by descriptors, as many as its length says, that the
+        // SAFETY: the kernel has filled `message`; the headers it names lie in `control`, and one
+        // of this level and type is followed by descriptors, as many as its length says, that the
         // kernel has just given us and nothing else knows.
         unsafe {
             let mut header = libc::CMSG_FIRSTHDR(&raw const message);

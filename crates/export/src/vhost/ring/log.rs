@@ -174,8 +174,8 @@ impl Log {
 
     // Packed: entries are allocated, as many for a chain as it has descriptors in the ring.
 
-    /// Where the ring's used chains go on, and whether in an odd lap. What the server completed last
-    /// is complete if the guest was told, which `is_used` looks up in the ring.
+    /// Where the ring's used chains go on, and whether in an odd lap. What the server completed
+    /// last is complete if the guest was told, which `is_used` looks up in the ring.
     pub fn recover_packed(&self, is_used: impl FnOnce(u16, bool) -> bool) -> (u16, bool) {
         let (before, after) = (self.get(field::PACKED_USED_BEFORE), self.get(field::PACKED_USED));
         let mut wraps = [0; 2];

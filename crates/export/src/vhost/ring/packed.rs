@@ -60,8 +60,8 @@ pub struct PackedRing {
     free: Vec<u16>,
     /// By entry, the next one of its chain. The log has these too, but others can write there.
     links: Vec<u16>,
-    /// Chains that an earlier server took, by their first entries and how many these are, the oldest
-    /// last.
+    /// Chains that an earlier server took, by their first entries and how many these are, the
+    /// oldest last.
     again: Vec<(u16, u16)>,
 }
 

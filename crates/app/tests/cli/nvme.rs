@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use crate::growing::{group, order};
@@ -114,6 +115,9 @@ fn a_port_that_other_machines_reach_takes_the_risk_by_name() {
     let open = ["--export", "nvme-tcp=0.0.0.0:0", "--nvme-secrets", &secrets];
     serve(&open).failed(2, "WTL-0001", &["--nvme-secrets", &secrets]);
     std::fs::write(&secrets, format!("{HOST} DHHC-1:00:BwcH:\n")).unwrap();
+    std::fs::set_permissions(&secrets, PermissionsExt::from_mode(0o640)).unwrap();
+    serve(&open).failed(2, "WTL-0001", &["others than its owner can use it (mode 0640)"]);
+    std::fs::set_permissions(&secrets, PermissionsExt::from_mode(0o600)).unwrap();
     serve(&open).failed(2, "WTL-0001", &["line 1", "nvme gen-dhchap-key"]);
     let secret = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
     std::fs::write(&secrets, format!("{HOST} {secret}\n")).unwrap();

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -79,6 +80,7 @@ impl Served {
     fn guarded(dir: &Path) -> Self {
         let secrets = dir.join("secrets");
         std::fs::write(&secrets, format!("{HOST} {SECRET}\n")).expect("scratch space");
+        std::fs::set_permissions(&secrets, PermissionsExt::from_mode(0o600)).expect("it is ours");
         let mut command = Command::new(env!("CARGO_BIN_EXE_wattle"));
         command.args(["serve", "mem:8M", "mem:8M", "--level", "1", "--export", "nvme-tcp=127.0.0.1:0"]);
         command.arg("--nvme-secrets").arg(secrets).arg("--runtime-dir").arg(dir.join("guarded"));

@@ -222,8 +222,14 @@ fn nvme_secrets(args: &ServeArgs) -> Result<Option<NvmeSecrets>, Problem> {
         let why = "nothing is exported to NVMe hosts".to_owned();
         return Err(usage(why, "export nvme-tcp=HOST:PORT, or leave --nvme-secrets out"));
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| usage(error.to_string(), "name a file of hosts and their secrets"))?;
+    let unreadable =
+        |error: std::io::Error| usage(error.to_string(), "name a file of hosts and their secrets");
+    let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let why = format!("others than its owner can use it (mode {mode:04o})");
+        return Err(usage(why, "chmod 600 FILE, and make new secrets if others could read it"));
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
     NvmeSecrets::parse(&text).map(Some).map_err(|error| {
         usage(error.to_string(), "each line is `HOSTNQN SECRET`; `nvme gen-dhchap-key` makes secrets")
     })

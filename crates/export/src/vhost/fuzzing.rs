@@ -8,7 +8,7 @@ use wattle_rt::SharedMemory;
 use super::device::DiskFacts;
 use super::memory::{GuestMemory, GuestRegion};
 use super::request::{BlockCommand, BlockRequest};
-use super::ring::{Chain, LogPlace, Ring, RingAddresses, RingFeatures, RingSetup, log_bytes};
+use super::ring::{Chain, GuestRing, LogPlace, RingAddresses, RingFeatures, RingSetup, log_bytes};
 
 /// Of the guest; a ring of eight is where such small numbers lead.
 const MEMORY_BYTES: usize = 64 << 10;
@@ -55,7 +55,7 @@ impl Guest {
         let mut memory = GuestMemory::default();
         memory.add(GuestRegion { guest: 0, user: 0, len: MEMORY_BYTES as u64, memory: shared, at: 0 });
         let base = u32::from_le_bytes(of_guest.last_chunk().copied().unwrap_or_default());
-        let ring = Ring::new(&RingSetup {
+        let ring = GuestRing::new(&RingSetup {
             size: SIZE.into(),
             addresses: RingAddresses { descriptors: 0, driver: 128, device: 256 },
             features: RingFeatures { packed: self.packed, event_index: self.event_index },

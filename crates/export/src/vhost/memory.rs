@@ -34,7 +34,7 @@ pub struct GuestRegion {
 
 /// Bytes of one mapping, from `at` on.
 #[derive(Debug, Clone)]
-pub struct Area {
+pub struct RingPart {
     /// The mapping.
     pub memory: Arc<SharedMemory>,
     /// In bytes.
@@ -79,11 +79,11 @@ impl GuestMemory {
     ///
     /// # Errors
     /// It does not lie whole in one region.
-    pub fn area(&self, user: u64, len: u64) -> Result<Area, OutsideMemory> {
+    pub fn area(&self, user: u64, len: u64) -> Result<RingPart, OutsideMemory> {
         let found = self.regions.iter().find_map(|region| {
             let inside = user.checked_sub(region.user).filter(|inside| *inside < region.len)?;
             let fits = len <= region.len - inside;
-            fits.then(|| Area { memory: region.memory.clone(), at: region.at + inside as usize })
+            fits.then(|| RingPart { memory: region.memory.clone(), at: region.at + inside as usize })
         });
         found.ok_or(OutsideMemory { at: user, len })
     }

@@ -24,7 +24,7 @@ use wattle_rt::{BufMut, Core, Doorbell, Durability, Instant, OpFuture, Stream, r
 use super::device::{DiskFacts, SERIAL_BYTES};
 use super::memory::GuestMemory;
 use super::request::{BlockCommand, BlockRequest, BlockStatus, NotARequest, copy_in, copy_out, part_of};
-use super::ring::{Chain, Ring, RingFault, Segment, Token};
+use super::ring::{Chain, ChainToken, GuestRing, RingFault, Segment};
 
 /// Bytes of data of the requests that a queue has begun; further requests wait in the ring.
 const QUEUE_BYTES_MAX: u64 = 32 << 20;
@@ -47,7 +47,7 @@ pub enum QueueFault {
 /// What a queue is made of.
 pub(super) struct QueueParts {
     pub(super) volume: Volume,
-    pub(super) ring: Ring,
+    pub(super) ring: GuestRing,
     pub(super) memory: Arc<GuestMemory>,
     pub(super) kick: Option<Stream>,
     pub(super) call: Option<Arc<Doorbell>>,
@@ -61,7 +61,7 @@ pub(super) struct QueueParts {
 pub(super) struct Queue {
     core: Core,
     volume: Volume,
-    ring: RefCell<Ring>,
+    ring: RefCell<GuestRing>,
     memory: RefCell<Arc<GuestMemory>>,
     kick: Option<Stream>,
     call: RefCell<Option<Arc<Doorbell>>>,
@@ -217,7 +217,7 @@ impl Queue {
         completed
     }
 
-    async fn carry_out(&self, memory: &GuestMemory, request: BlockRequest, token: Token) {
+    async fn carry_out(&self, memory: &GuestMemory, request: BlockRequest, token: ChainToken) {
         let (status, filled) = self.execute(memory, &request).await;
         self.requests.set(self.requests.get() - 1);
         self.held_bytes.set(self.held_bytes.get() - request.data_bytes);

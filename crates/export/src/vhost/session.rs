@@ -28,7 +28,7 @@ use super::message::{
     config_changed, protocol, reply,
 };
 use super::queue::{Queue, QueueFault, QueueParts, disk_facts};
-use super::ring::{LogPlace, RING_SIZE_MAX, Ring, RingAddresses, RingFeatures, RingSetup, log_bytes};
+use super::ring::{GuestRing, LogPlace, RING_SIZE_MAX, RingAddresses, RingFeatures, RingSetup, log_bytes};
 
 /// Regions of memory that a guest may have: what QEMU has at most.
 const REGIONS_MAX: usize = 509;
@@ -482,7 +482,7 @@ impl Session {
         // Without extensions there is no message that enables a queue.
         let negotiated = self.features & feature::PROTOCOL != 0;
         let queue = self.queue(ix)?;
-        let ring = Ring::new(&RingSetup {
+        let ring = GuestRing::new(&RingSetup {
             size: queue.size,
             addresses: queue.addresses.unwrap_or_default(),
             features,

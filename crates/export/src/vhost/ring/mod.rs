@@ -22,7 +22,7 @@ pub use log::{LogPlace, log_bytes};
 
 use self::packed::PackedRing;
 use self::split::SplitRing;
-use super::memory::{Area, GuestMemory, OutsideMemory};
+use super::memory::{GuestMemory, OutsideMemory, RingPart};
 
 /// Descriptors that a ring may have: what virtio allows.
 pub const RING_SIZE_MAX: u32 = 32768;
@@ -85,7 +85,7 @@ pub struct Segment {
 #[derive(Debug, Default)]
 pub struct Chain {
     /// What it is completed by.
-    pub token: Token,
+    pub token: ChainToken,
     /// All segments, the readable ones first.
     pub segments: Vec<Segment>,
     /// How many of them the device reads; it writes the others.
@@ -94,7 +94,7 @@ pub struct Chain {
 
 /// Names a chain that was taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Token {
+pub struct ChainToken {
     /// Split: the first descriptor. Packed: the buffer's identifier.
     id: u16,
     /// Packed: descriptors of the ring that it occupies.
@@ -178,7 +178,7 @@ pub struct RingSetup<'a> {
     pub addresses: RingAddresses,
     /// What was agreed on.
     pub features: RingFeatures,
-    /// Where it goes on, as vhost-user encodes that: from [`Ring::base`], or 0.
+    /// Where it goes on, as vhost-user encodes that: from [`GuestRing::base`], or 0.
     pub base: u32,
     /// The guest's memory.
     pub memory: &'a GuestMemory,
@@ -187,14 +187,14 @@ pub struct RingSetup<'a> {
 }
 
 /// One ring.
-pub enum Ring {
+pub enum GuestRing {
     /// Descriptors, available and used chains lie apart.
     Split(SplitRing),
     /// One ring of descriptors.
     Packed(PackedRing),
 }
 
-impl Ring {
+impl GuestRing {
     /// Takes a ring up. The chains that the log says are in flight come back from [`Self::next`]
     /// first.
     ///
@@ -225,7 +225,7 @@ impl Ring {
     }
 
     /// Gives a chain back, of which so many bytes were written.
-    pub fn complete(&mut self, token: Token, written: u32) {
+    pub fn complete(&mut self, token: ChainToken, written: u32) {
         match self {
             Self::Split(ring) => ring.complete(token, written),
             Self::Packed(ring) => ring.complete(token, written),
@@ -302,7 +302,7 @@ fn table_entry(memory: &GuestMemory, table: Segment, ix: usize) -> Result<RawDes
 }
 
 /// Finds a part of a ring and checks how it is aligned.
-fn part(memory: &GuestMemory, address: u64, len: usize, align: u64) -> Result<Area, RingFault> {
+fn part(memory: &GuestMemory, address: u64, len: usize, align: u64) -> Result<RingPart, RingFault> {
     let area = memory.area(address, len as u64)?;
     if !address.is_multiple_of(align) || !area.at.is_multiple_of(align as usize) {
         return Err(RingFault::Alignment(address));

@@ -6,8 +6,10 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::log::{Log, LoggedDescriptor};
-use super::{Chain, RawDescriptor, RingFault, RingSetup, Segment, Token, descriptor, each_of_table, part};
-use crate::vhost::memory::{Area, GuestMemory};
+use super::{
+    Chain, ChainToken, RawDescriptor, RingFault, RingSetup, Segment, descriptor, each_of_table, part,
+};
+use crate::vhost::memory::{GuestMemory, RingPart};
 
 const AVAILABLE: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
@@ -47,9 +49,9 @@ impl Cursor {
 /// A packed ring.
 pub struct PackedRing {
     size: u16,
-    descriptors: Area,
-    driver: Area,
-    device: Area,
+    descriptors: RingPart,
+    driver: RingPart,
+    device: RingPart,
     event_index: bool,
     taken: Cursor,
     done: Cursor,
@@ -195,7 +197,7 @@ impl PackedRing {
             log.begin(entry);
         }
         self.taken = cursor;
-        chain.token = Token { id, slots, entry };
+        chain.token = ChainToken { id, slots, entry };
         Ok(true)
     }
 
@@ -214,12 +216,12 @@ impl PackedRing {
             collect(memory, Segment { at, len }, flags, self.size, chain)?;
             (entry, id) = (self.links[usize::from(entry)], found);
         }
-        chain.token = Token { id, slots: count, entry: head };
+        chain.token = ChainToken { id, slots: count, entry: head };
         Ok(())
     }
 
-    pub(super) fn complete(&mut self, token: Token, written: u32) {
-        let Token { id, slots, entry } = token;
+    pub(super) fn complete(&mut self, token: ChainToken, written: u32) {
+        let ChainToken { id, slots, entry } = token;
         let (at, next) = (self.done, self.done.advanced(slots, self.size));
         if let Some(log) = &self.log {
             log.completing_packed(entry, next.at, next.odd);

@@ -4,9 +4,10 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::log::Log;
 use super::{
-    Chain, RawDescriptor, RingFault, RingSetup, Token, check_table, descriptor, part, passed, table_entry,
+    Chain, ChainToken, RawDescriptor, RingFault, RingSetup, check_table, descriptor, part, passed,
+    table_entry,
 };
-use crate::vhost::memory::{Area, GuestMemory};
+use crate::vhost::memory::{GuestMemory, RingPart};
 
 /// Flags of the available and of the used part: the other side need not tell.
 const TELL_NOT: u16 = 1;
@@ -17,9 +18,9 @@ const ENTRIES_AT: usize = 4;
 /// A split ring.
 pub struct SplitRing {
     size: u16,
-    descriptors: Area,
-    available: Area,
-    used: Area,
+    descriptors: RingPart,
+    available: RingPart,
+    used: RingPart,
     event_index: bool,
     /// The available index up to which chains were taken.
     taken: u16,
@@ -109,7 +110,7 @@ impl SplitRing {
 
     /// Collects the segments of the chain that begins at `head`.
     fn walk(&self, memory: &GuestMemory, head: u16, chain: &mut Chain) -> Result<(), RingFault> {
-        chain.token = Token { id: head, ..Token::default() };
+        chain.token = ChainToken { id: head, ..ChainToken::default() };
         let mut ix = head;
         loop {
             let RawDescriptor { segment, third: flags, fourth: next } = self.descriptor(ix)?;
@@ -127,7 +128,7 @@ impl SplitRing {
         }
     }
 
-    pub(super) fn complete(&mut self, token: Token, written: u32) {
+    pub(super) fn complete(&mut self, token: ChainToken, written: u32) {
         let head = token.id;
         if let Some(log) = &self.log {
             log.completing_split(head);

@@ -65,8 +65,8 @@ impl Driver {
         }
     }
 
-    fn ring(&self, base: u32) -> Result<Ring, RingFault> {
-        Ring::new(&RingSetup {
+    fn ring(&self, base: u32) -> Result<GuestRing, RingFault> {
+        GuestRing::new(&RingSetup {
             size: self.size.into(),
             addresses: RingAddresses { descriptors: DESCRIPTORS, driver: DRIVER, device: DEVICE },
             features: RingFeatures { packed: self.packed, event_index: self.event_index },
@@ -274,7 +274,7 @@ proptest! {
         let mut driver = Driver::new(8, packed, true, true);
         let mut ring = driver.ring(0).unwrap();
         let (mut chain, mut sent) = (Chain::default(), 0);
-        let mut held: Vec<(u64, Token)> = Vec::new();
+        let mut held: Vec<(u64, ChainToken)> = Vec::new();
         let mut waiting = VecDeque::new();
         for (step, which) in steps {
             match step {
@@ -417,7 +417,7 @@ fn a_driver_that_breaks_the_rules_gets_a_fault() {
         let addresses = RingAddresses { descriptors, driver: DRIVER, device: DEVICE };
         let features = RingFeatures { packed, event_index: false };
         let memory = &driver.memory;
-        Ring::new(&RingSetup { size, addresses, features, base: 0, memory, log: None }).err()
+        GuestRing::new(&RingSetup { size, addresses, features, base: 0, memory, log: None }).err()
     };
     assert_eq!(setup(0, DESCRIPTORS, false), Some(RingFault::Size(0)));
     assert_eq!(setup(12, DESCRIPTORS, false), Some(RingFault::Size(12)));

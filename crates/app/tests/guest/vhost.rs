@@ -15,9 +15,9 @@ use crate::wattle;
 /// The server is killed so many times while the guest is at work.
 const KILLS: u32 = 20;
 /// For so long the guest writes and reads, in its own seconds.
-const LOAD_SECONDS: u64 = 110;
+const LOAD_SECONDS: u64 = 150;
 /// From one kill to the next.
-const BETWEEN_KILLS: Duration = Duration::from_secs(4);
+const BETWEEN_KILLS: Duration = Duration::from_secs(3);
 
 /// Boots from a volume of this level, with `missing` as a member or none.
 pub fn boots_and_survives(guest: &Guest, level: &str, layout: &[&str]) {

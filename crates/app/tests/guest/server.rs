@@ -80,7 +80,7 @@ impl Server {
 
     /// Where NBD clients find the volume.
     pub fn uri(&self) -> String {
-        format!("nbd+unix:///?socket={}", self.export.display())
+        format!("nbd+unix:///{}?socket={}", self.name, self.export.display())
     }
 
     pub fn connect(&self) -> Nbd {

@@ -19,32 +19,43 @@ const LOAD_SECONDS: u64 = 150;
 /// From one kill to the next.
 const BETWEEN_KILLS: Duration = Duration::from_secs(3);
 
-/// Boots from a volume of this level, with `missing` as a member or none.
+/// Boots from a volume of this level, by firmware and kernel with split rings, and has a mirror with
+/// packed ones beside it.
 pub fn boots_and_survives(guest: &Guest, level: &str, layout: &[&str]) {
     let scratch = tempfile::tempdir().expect("scratch space");
     let dir = scratch.path();
-    let members: Vec<PathBuf> = (0..4).map(|member| dir.join(format!("m{member}.img"))).collect();
-    for member in &members {
-        std::fs::File::create(member).and_then(|file| file.set_len(180 << 20)).expect("scratch space");
-    }
+    let blank = |name: &str, count, size_bytes| -> Vec<PathBuf> {
+        let members: Vec<_> = (0..count).map(|member| dir.join(format!("{name}{member}.img"))).collect();
+        for member in &members {
+            std::fs::File::create(member).and_then(|file| file.set_len(size_bytes)).expect("scratch space");
+        }
+        members
+    };
+    let (mut members, packed) = (blank("guest", 4, 180 << 20), blank("packed", 2, 100 << 20));
     let create: Vec<&str> = ["create", "--level", level, "guest"].iter().chain(layout).copied().collect();
     wattle(&create, &members);
+    wattle(&["create", "--level", "1", "packed"], &packed);
+    members.extend(packed);
     let sockets = dir.join("vm");
     std::fs::create_dir(&sockets).expect("scratch space");
     let nbd = format!("nbd=unix:{}", dir.join("nbd").display());
     let export = format!("vhost-user={}", sockets.display());
-    let start = || Server::start(&members, dir, &["-V", "guest", "--export", &nbd, "--export", &export]);
+    let start = || {
+        Server::start(&members, dir, &["-V", "guest", "-V", "packed", "--export", &nbd, "--export", &export])
+    };
     let mut server = start();
     install(guest, dir, &server);
 
     let ended = AtomicBool::new(false);
     let (kills, mut server) = std::thread::scope(|scope| {
-        let socket = sockets.join("guest.sock");
+        let disk = |kind: &str, name: &str| {
+            PathBuf::from(format!("{kind}:{}", sockets.join(name).with_extension("sock").display()))
+        };
+        let disks = [disk("vhost", "guest"), disk("vhost-packed", "packed")];
         let ended = &ended;
         let running = scope.spawn(move || {
-            let disk = PathBuf::from(format!("vhost:{}", socket.display()));
             let firmware = [("GUEST_FIRMWARE", "1")];
-            let results = std::panic::catch_unwind(|| guest.run_with("vhost-disk", &[], &[disk], &firmware));
+            let results = std::panic::catch_unwind(|| guest.run_with("vhost-disk", &[], &disks, &firmware));
             ended.store(true, Ordering::Release);
             results.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
@@ -66,7 +77,10 @@ pub fn boots_and_survives(guest: &Guest, level: &str, layout: &[&str]) {
             }
         }
         let results = running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        assert_eq!(results["disk"]["ok"], "yes", "{results:?}");
+        for (name, packed) in [("vda2", "0"), ("vdb", "1")] {
+            let facts = &results[name];
+            assert_eq!((&facts["ok"][..], &facts["packed"][..]), ("yes", packed), "{results:?}");
+        }
         (kills, server)
     });
     assert_eq!(kills, KILLS, "the load ended too soon");
@@ -84,7 +98,7 @@ fn writes(server: &Server) -> u64 {
 /// Puts a disk that boots into the volume.
 fn install(guest: &Guest, dir: &Path, server: &Server) {
     let (image, facts) = (dir.join("boot.img"), dir.join("vhost.txt"));
-    std::fs::write(&facts, format!("/dev/vda2 {LOAD_SECONDS}\n")).expect("scratch space");
+    std::fs::write(&facts, format!("{LOAD_SECONDS} /dev/vda2 /dev/vdb\n")).expect("scratch space");
     let guest_dir = root().join("guest");
     let made = guest
         .command()

@@ -19,15 +19,16 @@ use std::time::Duration;
 
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::sync::{Latch, Notify};
-use wattle_rt::{BufMut, Core, Doorbell, Durability, Instant, OpFuture, Stream, race};
+use wattle_rt::{BUF_ALIGN_BYTES, BufMut, Core, Doorbell, Durability, Instant, OpFuture, Stream, race};
 
 use super::device::{DiskFacts, SERIAL_BYTES};
 use super::memory::GuestMemory;
 use super::request::{BlockCommand, BlockRequest, BlockStatus, NotARequest, copy_in, copy_out, part_of};
 use super::ring::{Chain, ChainToken, GuestRing, RingFault, Segment};
 
-/// Bytes of data of the requests that a queue has begun; further requests wait in the ring.
-const QUEUE_BYTES_MAX: u64 = 32 << 20;
+/// Memory of the requests that a queue has begun; further requests wait in the ring. With one more
+/// piece on top, a guest that uses all of its 64 queues holds 64 x (8 + 4) MiB at most.
+const QUEUE_BYTES_MAX: u64 = 8 << 20;
 /// Chains that are taken in a row, before other tasks have their turn.
 const CHAINS_AT_ONCE_MAX: usize = 64;
 /// Longer requests are carried out piece by piece.
@@ -68,7 +69,7 @@ pub(super) struct Queue {
     enabled: Cell<bool>,
     durability: Durability,
     serial: [u8; SERIAL_BYTES],
-    /// Requests whose volume is at work, and the bytes of their data.
+    /// Requests whose volume is at work, and the memory that they hold.
     requests: Cell<usize>,
     held_bytes: Cell<u64>,
     /// Something completed, and the guest was not told yet.
@@ -200,7 +201,7 @@ impl Queue {
             let request = BlockRequest::decode(chain, &memory, facts)?;
             began += 1;
             self.requests.set(self.requests.get() + 1);
-            self.held_bytes.set(self.held_bytes.get() + request.data_bytes);
+            self.held_bytes.set(self.held_bytes.get() + charged_bytes(&request));
             let (queue, memory, token) = (self.clone(), memory.clone(), chain.token);
             self.core.spawn(async move { queue.carry_out(&memory, request, token).await });
         }
@@ -220,8 +221,7 @@ impl Queue {
     async fn carry_out(&self, memory: &GuestMemory, request: BlockRequest, token: ChainToken) {
         let (status, filled) = self.execute(memory, &request).await;
         self.requests.set(self.requests.get() - 1);
-        self.held_bytes.set(self.held_bytes.get() - request.data_bytes);
-        // What reads the status is answered even if the memory is gone: nothing reads it then.
+        self.held_bytes.set(self.held_bytes.get() - charged_bytes(&request));
         if !self.severed.get() && memory.write(request.status_at, &[status as u8]).is_ok() {
             let written = u32::try_from(filled).unwrap_or(u32::MAX).saturating_add(1);
             self.ring.borrow_mut().complete(token, written);
@@ -306,6 +306,11 @@ impl Queue {
 
 /// A queue without an event to kick by is looked at so often.
 const LOOK_PERIOD: Duration = Duration::from_micros(50);
+
+/// What a request holds: a buffer for one piece of its data, as the pool deals in them.
+fn charged_bytes(request: &BlockRequest) -> u64 {
+    request.data_bytes.min(PIECE_BYTES_MAX).next_power_of_two().max(BUF_ALIGN_BYTES as u64)
+}
 
 fn bytes_of(data: &[Segment]) -> usize {
     data.iter().map(|segment| segment.len as usize).sum()

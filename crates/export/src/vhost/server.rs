@@ -10,7 +10,7 @@ use wattle_engine::VolumeRef;
 use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::{Core, Either, JoinHandle, ListenError, Listener, Stream, race};
 
-use super::session::{Disk, SessionFault, converse};
+use super::session::{Disk, SessionFault, Told, converse};
 
 /// Hypervisors that one volume has at a time.
 const SESSIONS_MAX: usize = 64;
@@ -202,8 +202,11 @@ impl Accepting {
         }
         let (core, disk) = (self.core.clone(), self.disk.clone());
         let (tell, path) = (self.tell.clone(), self.path.clone());
+        // It counts from here on: a server that stops finds it even before its first turn.
+        let told = Rc::new(Told::default());
+        disk.sessions.borrow_mut().push(told.clone());
         self.core.spawn(async move {
-            if let Err(fault) = converse(core, disk, stream).await {
+            if let Err(fault) = converse(core, disk, stream, told).await {
                 tell(&path, &fault);
             }
         });

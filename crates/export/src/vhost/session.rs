@@ -149,10 +149,14 @@ struct Session {
     faulted: Rc<Latch>,
 }
 
-/// Talks with a hypervisor until it goes, breaks the rules, or the server stops.
-pub(super) async fn converse(core: Core, disk: Rc<Disk>, stream: Stream) -> Result<(), SessionFault> {
-    let told = Rc::new(Told::default());
-    disk.sessions.borrow_mut().push(told.clone());
+/// Talks with a hypervisor until it goes, breaks the rules, or the server stops. `told` is among the
+/// disk's sessions, and is no more then.
+pub(super) async fn converse(
+    core: Core,
+    disk: Rc<Disk>,
+    stream: Stream,
+    told: Rc<Told>,
+) -> Result<(), SessionFault> {
     let first_core = disk.first_core.replace(disk.first_core.get() + 1);
     let mut session = Session {
         core: core.clone(),
@@ -300,9 +304,15 @@ impl Session {
                 self.features = features;
             }
             FrontMessage::SetOwner => {}
-            FrontMessage::ResetOwner | FrontMessage::ResetDevice => {
+            FrontMessage::ResetOwner => {
                 self.stop_all(false).await;
                 self.queues.iter_mut().for_each(|queue| queue.enabled = false);
+            }
+            FrontMessage::ResetDevice => {
+                self.stop_all(false).await;
+                // The guest begins anew: its rings are others, of which the log knows nothing.
+                self.log = None;
+                self.queues.iter_mut().for_each(|queue| (queue.enabled, queue.base) = (false, 0));
             }
             FrontMessage::GetProtocolFeatures => return number(PROTOCOL),
             FrontMessage::SetProtocolFeatures(extensions) => match extensions & !PROTOCOL {

@@ -86,7 +86,7 @@ impl SharedMemory {
         unsafe { libc::madvise(start, len, libc::MADV_DONTDUMP) };
         let start = NonNull::new(start.cast::<u8>()).expect("the system maps nothing at 0");
         guarded.broken.store(false, Ordering::Relaxed);
-        guarded.start.store(start.as_ptr().expose_provenance(), Ordering::Relaxed);
+        guarded.start.store(start.as_ptr().expose_provenance(), Ordering::Release);
         guarded.end.store(start.as_ptr().addr() + len, Ordering::Release);
         Ok(SharedMemory { start, len, guarded })
     }
@@ -247,8 +247,9 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _context
     let at = unsafe { (*info).si_addr() }.addr();
     for place in &GUARDED {
         let end = place.end.load(Ordering::Acquire);
-        let start = place.start.load(Ordering::Relaxed);
-        if !(start..end).contains(&at) {
+        let start = place.start.load(Ordering::Acquire);
+        // The place of a mapping that is made or dropped meanwhile has another end by now.
+        if !(start..end).contains(&at) || place.end.load(Ordering::Acquire) != end {
             continue;
         }
         place.broken.store(true, Ordering::Relaxed);
@@ -257,8 +258,8 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _context
         // SAFETY: the range is a mapping of ours whose bytes nothing refers to (invariants 1 and
         // 2); it stays mapped, with other bytes. The call is one of the system's own.
         let replaced = unsafe {
-            let start = std::ptr::with_exposed_provenance_mut(start);
-            libc::mmap(start, end - place.start.load(Ordering::Relaxed), access, flags, -1, 0)
+            let (start, len) = (std::ptr::with_exposed_provenance_mut(start), end - start);
+            libc::mmap(start, len, access, flags, -1, 0)
         };
         if replaced != libc::MAP_FAILED {
             return;

@@ -6,6 +6,7 @@
 //! array is put together or where its metadata lives: a volume is a name, a size and five requests.
 
 mod address;
+pub(crate) mod clients;
 pub mod fuse;
 pub mod fuzzing;
 pub mod nbd;

@@ -15,14 +15,15 @@ use wattle_rt::sync::{OneshotSender, oneshot};
 use wattle_rt::{Buf, BufMut, Core, IoError, PeerProcess, PeerRole, Stream};
 use wattle_tls::{ClientTls, TlsFault};
 
-use super::channel::{Channel, TlsLine};
-use super::input::{Ended, Input};
-use super::limits::{OPTION_BYTES_MAX, REQUEST_BYTES_MAX};
+use super::handshake::OPTION_BYTES_MAX;
+use super::limits::REQUEST_BYTES_MAX;
 use super::protocol::{
     self as proto, Fields, NbdRequest, commands, handshake_flags, infos, options, replies, transmission_flags,
 };
 use super::uri::{Uri, UriTls};
 use crate::NbdAddress;
+use crate::clients::channel::{Channel, TlsLine};
+use crate::clients::input::{Ended, Input};
 
 /// Why a client cannot go on, or a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]

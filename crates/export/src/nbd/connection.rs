@@ -22,13 +22,14 @@ use wattle_rt::mailbox::Receiver;
 use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, Durability, IoError, Stream};
 
-use super::channel::{Channel, TlsLine};
 use super::handshake::{ChosenExport, ExportFacts, Handshake, HandshakeStep};
-use super::input::{Ended, Input};
 use super::limits::{Limits, SLICES_PER_SEND_MAX};
-use super::memory::{Account, ClientWait, Hold, Memory};
 use super::protocol::{self as proto, NbdErrno, NbdRequest, REQUEST_BYTES, ReplyHeader, commands};
 use super::request::{NbdCommand, decide};
+use crate::clients::channel::{Channel, TlsLine};
+use crate::clients::connections::Stop;
+use crate::clients::input::{Ended, Input};
+use crate::clients::memory::{Account, ClientWait, Hold, Memory};
 use wattle_rt::{Either, race};
 use wattle_tls::{ServerTls, TlsFault, TlsFileError};
 
@@ -68,9 +69,6 @@ impl OpenExport {
 
 /// For a client to take the end of TLS, before the connection is closed all the same.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
-
-/// Tells a connection to finish what it has begun and close.
-pub(super) struct Stop;
 
 /// What the server is told of a connection that did not come to be.
 #[derive(Default)]

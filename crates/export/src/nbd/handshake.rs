@@ -4,10 +4,19 @@
 //! `out`; the client makes the server hold no more than [`HANDSHAKE_BYTES_MAX`] bytes; an unknown
 //! or refused option leaves the state as it was.
 
-use super::limits::{OPTION_BYTES_MAX, OPTIONS_MAX, REQUEST_BYTES_MAX};
+use super::limits::REQUEST_BYTES_MAX;
 use super::protocol::{
     self as proto, Fields, InfoQuery, handshake_flags, infos, options, replies, transmission_flags,
 };
+
+/// Data of an option beyond this is skipped and refused: a name of 4096 bytes and some hundreds of
+/// information requests fit.
+pub const OPTION_BYTES_MAX: usize = 8 << 10;
+const _: () = assert!(OPTION_BYTES_MAX >= super::protocol::NAME_BYTES_MAX + 4 + 2 + 2 * 256);
+
+/// Options of one handshake. A client that lists and then asks about each export needs two more
+/// than there are exports.
+pub const OPTIONS_MAX: u32 = 1024;
 
 /// The longest unfinished message of a client: an option with the most data that is read.
 pub const HANDSHAKE_BYTES_MAX: usize = proto::OPTION_HEADER_BYTES + OPTION_BYTES_MAX;

@@ -4,19 +4,18 @@
 //! of them, whole.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::{VolumeError, VolumeRef};
-use wattle_rt::mailbox::{Sender, mailbox};
-use wattle_rt::sync::{Latch, Notify};
+use wattle_rt::sync::Latch;
 use wattle_rt::{Core, CoreIx, Instant, JoinHandle, Listener, Stream};
 
-use super::connection::{self, OpenExport, Shard, Stop, TlsFailure};
+use super::connection::{self, OpenExport, Shard, TlsFailure};
 use super::limits::Limits;
-use super::memory::{Idle, Memory};
+use crate::clients::connections::{Begun, Connections};
+use crate::clients::memory::{Idle, Memory};
 use wattle_rt::{Either, race};
 use wattle_tls::{ServerTls, TlsFault, TlsFileError};
 
@@ -68,10 +67,7 @@ impl NbdServer {
         let state = Rc::new(State {
             offer,
             stopping: Latch::new(),
-            connections: RefCell::default(),
-            next_id: Cell::new(0),
-            per_core: RefCell::new(vec![0; core.cores()]),
-            one_left: Notify::new(),
+            connections: Connections::new(core),
             crowd: RefCell::default(),
             crowd_told_at: Cell::new(None),
             tell_crowd: RefCell::new(None),
@@ -121,7 +117,7 @@ impl NbdServerHandle {
     /// Clients connected now, those in their handshake included.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.state.connections.borrow().len()
+        self.state.connections.count()
     }
 
     /// Has `tell` called when connections were closed or refused because there were too many, and
@@ -149,13 +145,7 @@ impl NbdServerHandle {
     pub async fn stop(self, core: &Core) {
         self.state.stopping.set();
         self.accepting.await;
-        for stop in self.state.connections.borrow().values() {
-            // An error says that the connection has ended by itself.
-            let _ = stop.send(Stop);
-        }
-        while !self.state.connections.borrow().is_empty() {
-            self.state.one_left.wait().await;
-        }
+        self.state.connections.stop().await;
         self.state.offer.close_everywhere(core).await;
     }
 }
@@ -297,10 +287,7 @@ impl Offer {
 struct State {
     offer: Arc<Offer>,
     stopping: Latch,
-    connections: RefCell<BTreeMap<u64, Sender<Stop>>>,
-    next_id: Cell<u64>,
-    per_core: RefCell<Vec<u32>>,
-    one_left: Notify,
+    connections: Connections,
     /// Not told yet.
     crowd: RefCell<TurnedAway>,
     crowd_told_at: Cell<Option<Instant>>,
@@ -313,7 +300,7 @@ struct State {
 
 impl State {
     fn is_full(&self) -> bool {
-        self.connections.borrow().len() >= self.offer.limits.connections_max as usize
+        self.connections.count() >= self.offer.limits.connections_max as usize
     }
 
     /// Counts what became of a connection because there were too many.
@@ -388,7 +375,7 @@ async fn make_room(core: &Core, state: &State) -> bool {
         };
         core.call(ix, close).await;
         if state.is_full() {
-            race(state.one_left.wait(), core.sleep_until(deadline)).await;
+            race(state.connections.one_ends(), core.sleep_until(deadline)).await;
         }
         if !state.is_full() {
             state.crowded(core.now(), |crowd| &mut crowd.closed);
@@ -412,28 +399,17 @@ async fn idlest(core: &Core, state: &State) -> Option<(CoreIx, Idle)> {
     found
 }
 
-/// Starts a connection on the core with the fewest.
+/// Starts a connection.
 fn admit(core: &Core, state: &Rc<State>, stream: Stream) {
-    let (sender, stop) = mailbox();
-    let id = state.next_id.replace(state.next_id.get() + 1);
-    state.connections.borrow_mut().insert(id, sender);
-    let ix = {
-        let mut per_core = state.per_core.borrow_mut();
-        let ix = (0..per_core.len()).min_by_key(|ix| per_core[*ix]).expect("there is a core");
-        per_core[ix] += 1;
-        ix
-    };
-
+    let Begun { id, core: ix, stop } = state.connections.begin();
     let key = state.offer.key();
-    let ended = core.call(CoreIx(ix), move |core| async move {
+    let ended = core.call(ix, move |core| async move {
         let shard = core.local::<Shard>(key).expect("shards outlive the connections");
         connection::serve(core, shard, stream, id, stop).await
     });
     let (home, state) = (core.clone(), state.clone());
     core.spawn(async move {
         state.note_tls(home.now(), ended.await);
-        state.connections.borrow_mut().remove(&id);
-        state.per_core.borrow_mut()[ix] -= 1;
-        state.one_left.notify_all();
+        state.connections.end(id, ix);
     });
 }

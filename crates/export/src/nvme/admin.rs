@@ -21,7 +21,7 @@ use super::limits::{
 };
 use super::pdu::PduFrame;
 use super::subsystem::{DISCOVERY_NQN, Host, registers};
-use crate::nbd::input::Input;
+use crate::clients::input::Input;
 
 mod opcodes {
     pub const GET_LOG_PAGE: u8 = 0x02;

@@ -33,11 +33,12 @@ use super::pdu::{
 };
 use super::subsystem::{Controller, Disconnect, NvmeSubsystem};
 use super::transfer::Transfers;
-use crate::nbd::Limits;
-use crate::nbd::channel::Channel;
-use crate::nbd::input::{Ended, Input};
-use crate::nbd::limits::SLICES_PER_SEND_MAX;
-use crate::nbd::memory::{Account, ClientWait, Hold, Memory};
+use crate::clients::channel::Channel;
+use crate::clients::connections::Stop;
+use crate::clients::input::{Ended, Input};
+use crate::clients::limits::Limits;
+use crate::clients::limits::SLICES_PER_SEND_MAX;
+use crate::clients::memory::{Account, ClientWait, Hold, Memory};
 
 /// What every connection of a server on one core needs.
 pub(super) struct NvmeShard {
@@ -69,9 +70,6 @@ impl NvmeShard {
         self.namespaces.borrow().values().filter(|found| !found.hidden.get()).cloned().collect()
     }
 }
-
-/// Tells a connection to finish what it has begun and close.
-pub(super) struct NvmeStop;
 
 /// What a connection became with its first command.
 pub(super) struct Queue {
@@ -181,13 +179,7 @@ impl From<Ended> for ReadEnd {
 }
 
 /// Serves one queue of one host until the host leaves, breaks the protocol, or is told to go.
-pub(super) async fn serve(
-    core: Core,
-    shard: Rc<NvmeShard>,
-    stream: Stream,
-    id: u64,
-    stop: Receiver<NvmeStop>,
-) {
+pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, id: u64, stop: Receiver<Stop>) {
     let stopping = Rc::new(Latch::new());
     when_sent(&core, stop, stopping.clone());
     let open = shard.memory.open(&core, &shard.limits, stream.clone(), id);

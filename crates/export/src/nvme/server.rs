@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::{VolumeError, VolumeRef};
-use wattle_rt::{Core, CoreIx, Either, JoinHandle, Latch, Listener, Notify, Sender, Stream, mailbox, race};
+use wattle_rt::{Core, CoreIx, Either, JoinHandle, Latch, Listener, Stream, race};
 
-use super::connection::{self, Namespace, NvmeShard, NvmeStop};
+use super::connection::{self, Namespace, NvmeShard};
 use super::subsystem::{NvmeSubsystem, guid};
-use crate::nbd::Limits;
-use crate::nbd::memory::Memory;
+use crate::clients::connections::{Begun, Connections};
+use crate::clients::limits::Limits;
+use crate::clients::memory::Memory;
 
 /// A volume that hosts find as a namespace.
 #[derive(Clone)]
@@ -57,14 +58,8 @@ impl NvmeServer {
                 return Err(error);
             }
         }
-        let state = Rc::new(NvmeState {
-            exports,
-            stopping: Latch::new(),
-            connections: RefCell::default(),
-            next_id: Cell::new(0),
-            per_core: RefCell::new(vec![0; core.cores()]),
-            one_left: Notify::new(),
-        });
+        let state =
+            Rc::new(NvmeState { exports, stopping: Latch::new(), connections: Connections::new(core) });
         let accepting = core.spawn(accept(core.clone(), listener, state.clone()));
         Ok(NvmeServerHandle { state, accepting })
     }
@@ -80,7 +75,7 @@ impl NvmeServerHandle {
     /// Connections now, of all queues of all hosts.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.state.connections.borrow().len()
+        self.state.connections.count()
     }
 
     /// What is offered, for changes of it.
@@ -95,13 +90,7 @@ impl NvmeServerHandle {
     pub async fn stop(self, core: &Core) {
         self.state.stopping.set();
         self.accepting.await;
-        for stop in self.state.connections.borrow().values() {
-            // An error says that the connection has ended by itself.
-            let _ = stop.send(NvmeStop);
-        }
-        while !self.state.connections.borrow().is_empty() {
-            self.state.one_left.wait().await;
-        }
+        self.state.connections.stop().await;
         self.state.exports.close_everywhere(core).await;
     }
 }
@@ -266,10 +255,7 @@ impl NvmeNamespaces {
 struct NvmeState {
     exports: NvmeNamespaces,
     stopping: Latch,
-    connections: RefCell<BTreeMap<u64, Sender<NvmeStop>>>,
-    next_id: Cell<u64>,
-    per_core: RefCell<Vec<u32>>,
-    one_left: Notify,
+    connections: Connections,
 }
 
 async fn accept(core: Core, listener: Listener, state: Rc<NvmeState>) {
@@ -280,7 +266,7 @@ async fn accept(core: Core, listener: Listener, state: Rc<NvmeState>) {
         match race(core.accept(&listener), state.stopping.wait()).await {
             // An idle queue is in use all the same: none makes way for another one. A host that
             // says nothing is given up by its first command's deadline or its keep-alive time.
-            Either::First(Ok(stream)) if state.connections.borrow().len() >= connections_max => {
+            Either::First(Ok(stream)) if state.connections.count() >= connections_max => {
                 stream.shutdown();
             }
             Either::First(Ok(stream)) => admit(&core, &state, stream),
@@ -290,27 +276,17 @@ async fn accept(core: Core, listener: Listener, state: Rc<NvmeState>) {
     }
 }
 
-/// Starts a connection on the core with the fewest.
+/// Starts a connection.
 fn admit(core: &Core, state: &Rc<NvmeState>, stream: Stream) {
-    let (sender, stop) = mailbox();
-    let id = state.next_id.replace(state.next_id.get() + 1);
-    state.connections.borrow_mut().insert(id, sender);
-    let ix = {
-        let mut per_core = state.per_core.borrow_mut();
-        let ix = (0..per_core.len()).min_by_key(|ix| per_core[*ix]).expect("there is a core");
-        per_core[ix] += 1;
-        ix
-    };
+    let Begun { id, core: ix, stop } = state.connections.begin();
     let key = state.exports.offer.key();
-    let ended = core.call(CoreIx(ix), move |core| async move {
+    let ended = core.call(ix, move |core| async move {
         let shard = core.local::<NvmeShard>(key).expect("shards outlive the connections");
         connection::serve(core, shard, stream, id, stop).await;
     });
     let state = state.clone();
     core.spawn(async move {
         ended.await;
-        state.connections.borrow_mut().remove(&id);
-        state.per_core.borrow_mut()[ix] -= 1;
-        state.one_left.notify_all();
+        state.connections.end(id, ix);
     });
 }

@@ -13,8 +13,8 @@ use super::command::{
 use super::connection::{Namespace, QueueConnection, ReadEnd};
 use super::limits::TRANSFER_BYTES_MAX;
 use super::pdu::{FaultStatus, HostData, PduFault, PduFrame};
-use crate::nbd::input::Input;
-use crate::nbd::memory::Hold;
+use crate::clients::input::Input;
+use crate::clients::memory::Hold;
 
 /// Writes whose data does not come with them.
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! Every bound of the server, in one place, with its arithmetic.
+//! What clients of a server over a network cost at most, in one place, with its arithmetic.
 //!
 //! Memory: a connection holds one stream buffer ([`STREAM_BUFFER_BYTES`]), a reserve of its own
 //! ([`Limits::reserve_bytes`]) and, beyond that, what it borrows from its core's share of
@@ -25,15 +25,6 @@ pub const TLS_SEND_BYTES: usize = 128 << 10;
 /// system call; longer ones are received in place. A quarter of the stream buffer, so that a
 /// payload that fits is never far from complete.
 pub const COPY_BYTES_MAX: usize = STREAM_BUFFER_BYTES / 4;
-
-/// Data of an option beyond this is skipped and refused: a name of 4096 bytes and some hundreds of
-/// information requests fit.
-pub const OPTION_BYTES_MAX: usize = 8 << 10;
-const _: () = assert!(OPTION_BYTES_MAX >= super::protocol::NAME_BYTES_MAX + 4 + 2 + 2 * 256);
-
-/// Options of one handshake. A client that lists and then asks about each export needs two more
-/// than there are exports.
-pub const OPTIONS_MAX: u32 = 1024;
 
 /// Slices of one send; the kernel takes 1024 (`IOV_MAX`), and each reply is at most two.
 pub const SLICES_PER_SEND_MAX: usize = 1024;
@@ -63,7 +54,7 @@ pub struct Limits {
     /// client has left its socket waiting for longest, at least this long, is closed. No client is
     /// closed while there is memory for all.
     pub stall_time_max: Duration,
-    /// After [`ServerHandle::stop`](super::NbdServerHandle::stop), clients have this long to take
+    /// After a server was told to stop, clients have this long to take
     /// their last replies.
     pub drain_time_max: Duration,
 }

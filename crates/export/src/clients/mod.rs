@@ -1,0 +1,9 @@
+//! What a server has for clients that connect over a network, whichever protocol they speak: what
+//! the bytes of a connection go through (`channel`), how they are received (`input`), what a
+//! connection may hold (`memory`, `limits`), and which connections there are (`connections`).
+
+pub(crate) mod channel;
+pub(crate) mod connections;
+pub(crate) mod input;
+pub mod limits;
+pub(crate) mod memory;

@@ -326,7 +326,11 @@ impl Endpoint {
                 let volumes = offered.iter().map(|offered| offered.volume.clone()).collect();
                 let log = log.clone();
                 let tell = move |socket: &Path, fault: &SessionFault| {
-                    log.note(&format!("{}: a hypervisor was cut off: {fault}", socket.display()));
+                    let what = match fault {
+                        SessionFault::Ring(..) => "a guest breaks the rules, and waits until it starts anew",
+                        _ => "a hypervisor was cut off",
+                    };
+                    log.note(&format!("{}: {what}: {fault}", socket.display()));
                 };
                 let server = VhostServer::start(core, dir, volumes, tell).await;
                 let server = server.map_err(|error| socket_problem(&error))?;

@@ -10,7 +10,7 @@ use wattle_engine::VolumeRef;
 use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::{Core, Either, JoinHandle, ListenError, Listener, Stream, race};
 
-use super::session::{Disk, SessionFault, Told, converse};
+use super::session::{Disk, FaultReport, SessionFault, Told, converse};
 
 /// Hypervisors that one volume has at a time.
 const SESSIONS_MAX: usize = 64;
@@ -25,7 +25,7 @@ pub struct SocketError {
     pub error: ListenError,
 }
 
-/// What an operator should know of a connection: the socket, and why it was ended.
+/// What an operator should know of a connection: the socket, and which rule was broken.
 type FaultListener = Rc<dyn Fn(&Path, &SessionFault)>;
 
 /// Offers volumes to hypervisors as sockets in a directory. Clones are one server.
@@ -55,8 +55,8 @@ pub fn socket_of(dir: &Path, volume: &str) -> PathBuf {
 }
 
 impl VhostServer {
-    /// Offers volumes in a directory; `tell` hears of connections that were ended because the other
-    /// side broke the rules.
+    /// Offers volumes in a directory; `tell` hears of connections that were ended, and of queues
+    /// that were stopped, because the other side broke the rules.
     ///
     /// # Errors
     /// One of the sockets cannot be made. Nothing is offered then.
@@ -98,21 +98,25 @@ impl VhostServer {
             draining: Cell::new(0),
             drained: Notify::new(),
             first_core: Cell::new(self.0.core.index().0),
+            report: self.report(&path),
         });
         let (hidden, stopping) = (Rc::new(Cell::new(false)), Rc::new(Latch::new()));
         let accept = Accepting {
             core: self.0.core.clone(),
             listener,
             disk: disk.clone(),
-            path: path.clone(),
             hidden: hidden.clone(),
             stopping: stopping.clone(),
-            tell: self.0.tell.clone(),
         };
         let accepting = self.0.core.spawn(accept.run());
         let offered = Offered { disk, hidden, stopping, accepting };
         self.0.disks.borrow_mut().insert(name, offered);
         Ok(path)
+    }
+
+    fn report(&self, path: &Path) -> FaultReport {
+        let (tell, path) = (self.0.tell.clone(), path.to_owned());
+        FaultReport { tell: Box::new(move |fault| tell(&path, fault)), told_at: Cell::new(None) }
     }
 
     /// Takes a volume out of view, or brings it back: no hypervisor can connect to it meanwhile.
@@ -176,10 +180,8 @@ struct Accepting {
     core: Core,
     listener: Listener,
     disk: Rc<Disk>,
-    path: PathBuf,
     hidden: Rc<Cell<bool>>,
     stopping: Rc<Latch>,
-    tell: FaultListener,
 }
 
 impl Accepting {
@@ -201,13 +203,12 @@ impl Accepting {
             return stream.shutdown();
         }
         let (core, disk) = (self.core.clone(), self.disk.clone());
-        let (tell, path) = (self.tell.clone(), self.path.clone());
         // It counts from here on: a server that stops finds it even before its first turn.
         let told = Rc::new(Told::default());
         disk.sessions.borrow_mut().push(told.clone());
         self.core.spawn(async move {
-            if let Err(fault) = converse(core, disk, stream, told).await {
-                tell(&path, &fault);
+            if let Err(fault) = converse(core.clone(), disk.clone(), stream, told).await {
+                disk.report.tell(core.now(), &fault);
             }
         });
     }

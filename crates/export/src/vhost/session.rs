@@ -15,11 +15,12 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::mailbox::mailbox;
 use wattle_rt::sync::{Latch, Notify};
-use wattle_rt::{Core, CoreIx, Doorbell, Either, IoError, SharedMemory, Stream, race};
+use wattle_rt::{Core, CoreIx, Doorbell, Either, Instant, IoError, SharedMemory, Stream, race};
 
 use super::device::{CONFIG_BYTES_MAX, DiskFacts, QUEUES_MAX, feature, serial};
 use super::memory::{GuestMemory, GuestRegion};
@@ -76,6 +77,24 @@ pub enum SessionFault {
     Connection(#[from] IoError),
 }
 
+/// Tells an operator of hypervisors that break the rules, no more often than every ten seconds: one
+/// that connects again at once would fill the log.
+pub(super) struct FaultReport {
+    pub(super) tell: Box<dyn Fn(&SessionFault)>,
+    pub(super) told_at: Cell<Option<Instant>>,
+}
+
+impl FaultReport {
+    const TOLD_TIME_MIN: Duration = Duration::from_secs(10);
+
+    pub(super) fn tell(&self, now: Instant, fault: &SessionFault) {
+        if self.told_at.get().is_none_or(|told| told + Self::TOLD_TIME_MIN <= now) {
+            self.told_at.set(Some(now));
+            (self.tell)(fault);
+        }
+    }
+}
+
 /// What all connections to one volume share, on the core that accepts them.
 pub(super) struct Disk {
     pub(super) volume: VolumeRef,
@@ -86,6 +105,7 @@ pub(super) struct Disk {
     pub(super) drained: Notify,
     /// For the core of the next connection's first queue.
     pub(super) first_core: Cell<usize>,
+    pub(super) report: FaultReport,
 }
 
 /// What a connection is told by the server.
@@ -144,8 +164,8 @@ struct Session {
     upcalls: Option<Stream>,
     queues: Vec<QueueFacts>,
     first_core: usize,
-    /// A queue that stopped by itself, and why.
-    fault: Rc<RefCell<Option<SessionFault>>>,
+    /// Queues that stopped by themselves, and why.
+    faults: Rc<RefCell<Vec<(u32, QueueFault)>>>,
     faulted: Rc<Latch>,
 }
 
@@ -170,7 +190,7 @@ pub(super) async fn converse(
         upcalls: None,
         queues: (0..QUEUES_MAX).map(|_| QueueFacts::default()).collect(),
         first_core,
-        fault: Rc::default(),
+        faults: Rc::default(),
         faulted: Rc::default(),
     };
     let ended = session.listen().await;
@@ -238,9 +258,7 @@ impl Session {
                     match race(self.core.readable(&self.stream), told).await {
                         Either::First(ready) => ready?,
                         Either::Second(Either::First(())) => return Ok(false),
-                        Either::Second(Either::Second(Either::First(()))) => {
-                            return Err(self.faulted_queue());
-                        }
+                        Either::Second(Either::Second(Either::First(()))) => self.tell_faults(),
                         Either::Second(Either::Second(Either::Second(()))) => self.tell_size(),
                     }
                 }
@@ -252,20 +270,16 @@ impl Session {
         Ok(true)
     }
 
-    /// Why a queue stopped by itself. The hypervisor may show its guest that the device needs a
-    /// reset.
-    fn faulted_queue(&mut self) -> SessionFault {
-        let Some(fault) = self.fault.take() else { return VolumeError::Stopped.into() };
-        let event = match fault {
-            SessionFault::Ring(ix, _) => {
-                self.queues.get_mut(ix as usize).and_then(|queue| queue.error.take())
+    /// Tells of queues that stopped by themselves; the others go on. The hypervisor may show its
+    /// guest that the device needs a reset, with which a queue begins anew.
+    fn tell_faults(&self) {
+        self.faulted.reset();
+        for (ix, why) in self.faults.take() {
+            self.disk.report.tell(self.core.now(), &SessionFault::Ring(ix, why));
+            if let Some(QueueFacts { error: Some(event), .. }) = self.queues.get(ix as usize) {
+                event.ring();
             }
-            _ => None,
-        };
-        if let Some(event) = event {
-            event.ring();
         }
-        fault
     }
 
     fn tell_size(&self) {
@@ -461,10 +475,10 @@ impl Session {
             Ok::<_, VolumeError>(())
         });
         begun.await?;
-        let (fault, faulted) = (self.fault.clone(), self.faulted.clone());
+        let (faults, faulted) = (self.faults.clone(), self.faulted.clone());
         self.core.spawn(async move {
             if let Some(Err(why)) = told.recv().await {
-                *fault.borrow_mut() = Some(SessionFault::Ring(ix, why));
+                faults.borrow_mut().push((ix, why));
                 faulted.set();
             }
         });

@@ -19,8 +19,8 @@ const LOAD_SECONDS: u64 = 150;
 /// From one kill to the next.
 const BETWEEN_KILLS: Duration = Duration::from_secs(3);
 
-/// Boots from a volume of this level, by firmware and kernel with split rings, and has a mirror with
-/// packed ones beside it.
+/// Boots from a volume of this level, by firmware and kernel with split rings, and has a mirror
+/// with packed ones beside it.
 pub fn boots_and_survives(guest: &Guest, level: &str, layout: &[&str]) {
     let scratch = tempfile::tempdir().expect("scratch space");
     let dir = scratch.path();

@@ -3,8 +3,8 @@
 //!
 //! Reading order: `pdu` and `command` (bytes and decisions, pure), `connect`, `auth` and `identify`
 //! (the same, of what comes once), `connection` (one queue), `transfer` (reads and writes), `admin`
-//! (everything else), `subsystem` (what all share), `server` (all connections), `limits`; what every
-//! server has for its clients is in [`crate::clients`].
+//! (everything else), `subsystem` (what all share), `server` (all connections), `limits`; what
+//! every server has for its clients is in [`crate::clients`].
 //!
 //! Several addresses of one subsystem are paths to the same namespaces, each as good as the others:
 //! Linux makes one device of them.

@@ -169,8 +169,8 @@ struct Session {
     faulted: Rc<Latch>,
 }
 
-/// Talks with a hypervisor until it goes, breaks the rules, or the server stops. `told` is among the
-/// disk's sessions, and is no more then.
+/// Talks with a hypervisor until it goes, breaks the rules, or the server stops. `told` is among
+/// the disk's sessions, and is no more then.
 pub(super) async fn converse(
     core: Core,
     disk: Rc<Disk>,

@@ -48,7 +48,7 @@ pub mod model;
 pub mod state;
 pub mod volume;
 
-pub use hints::cache::{CacheGrowth, CacheStatus, CacheTuning};
+pub use hints::cache::{CacheGrowth, CachePause, CacheStatus, CacheTuning};
 pub use hints::readahead::ReadaheadTuning;
 pub use job::{FinishedJob, Job, JobError, RepairSource, SyncStatus};
 pub use model::bad_ranges::BadRanges;

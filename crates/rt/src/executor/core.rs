@@ -60,6 +60,16 @@ impl Core {
         self.inner.turn_time()
     }
 
+    /// How long the core has slept for want of work, of the time since it began.
+    pub fn slept(&self) -> Duration {
+        self.inner.slept()
+    }
+
+    /// Processor time that the core's thread has used; none in virtual time. Asks the system.
+    pub fn worked(&self) -> Duration {
+        self.inner.worked()
+    }
+
     /// The wall clock, real or virtual: for what is recorded on drives and shown to people, never
     /// for durations.
     pub fn wall_clock(&self) -> WallTime {

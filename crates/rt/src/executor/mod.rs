@@ -31,6 +31,7 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::backend::{Backend, Wait};
 use crate::base::atomics::{Ordering, mpsc};
@@ -83,6 +84,8 @@ pub(crate) struct Inner {
     timers: RefCell<BTreeMap<(Instant, u64), Wake>>,
     timer_seq: Cell<u64>,
     turn_time: Cell<Instant>,
+    /// How long it blocked for want of work.
+    slept: Cell<Duration>,
     ops: RefCell<Vec<OpSlot>>,
     free_ops: RefCell<Vec<u32>>,
     in_flight: Cell<usize>,
@@ -123,6 +126,7 @@ impl Inner {
             timers: RefCell::default(),
             timer_seq: Cell::new(0),
             turn_time: Cell::new(backend_now),
+            slept: Cell::default(),
             ops: RefCell::default(),
             free_ops: RefCell::default(),
             in_flight: Cell::new(0),
@@ -145,6 +149,19 @@ impl Inner {
 
     pub(crate) fn now(&self) -> Instant {
         self.backend.borrow().now()
+    }
+
+    /// How long the core has slept for want of work. Virtual time passes in sleep alone.
+    pub(crate) fn slept(&self) -> Duration {
+        match self.is_simulated() {
+            true => self.now().saturating_since(Instant::START),
+            false => self.slept.get(),
+        }
+    }
+
+    /// Processor time that this thread has used.
+    pub(crate) fn worked(&self) -> Duration {
+        if self.is_simulated() { Duration::ZERO } else { process::thread_time() }
     }
 
     fn is_simulated(&self) -> bool {
@@ -256,7 +273,13 @@ impl Inner {
         } else {
             Wait::Until(self.next_timer())
         };
-        self.reap(wait);
+        if matches!(wait, Wait::No) {
+            self.reap(wait);
+        } else {
+            let began = self.now();
+            self.reap(wait);
+            self.slept.update(|slept| slept + self.now().saturating_since(began));
+        }
         self.shared.wake_up();
     }
 

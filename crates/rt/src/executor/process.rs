@@ -10,6 +10,7 @@ use crate::executor::core::{Core, CoreIx};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 /// Which signal asked the process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,4 +191,13 @@ fn change_io_flusher(on: bool) -> Result<(), IoError> {
     // SAFETY: this prctl only takes integers.
     let rc = unsafe { libc::prctl(PR_SET_IO_FLUSHER, libc::c_ulong::from(on), 0, 0, 0) };
     if rc == 0 { Ok(()) } else { Err(IoError::last_os()) }
+}
+
+/// Processor time that the calling thread has used.
+pub(crate) fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime only writes the timespec, which lives until it returns. A thread always
+    // has this clock, so it cannot fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -15,9 +15,9 @@ use wattle_rt::{Latencies, LinkPath, PathState, TrafficTotals};
 
 use super::ServedFacts;
 use crate::protocol::report::{
-    ArrayReport, BitmapReport, CacheGrowthReport, CacheReport, Counters, Health, LATENCY_BOUNDS,
-    LatencyReport, MemberReport, PathReport, RangeReport, RecordStateReport, RecordedReport, RemoteReport,
-    RemoteState, RequestsReport, SeatState, TrafficReport,
+    ArrayReport, BitmapReport, CacheGrowthReport, CachePauseReport, CacheReport, Counters, Health,
+    LATENCY_BOUNDS, LatencyReport, MemberReport, PathReport, RangeReport, RecordStateReport, RecordedReport,
+    RemoteReport, RemoteState, RequestsReport, SeatState, TrafficReport,
 };
 use crate::settings::cache_entry_bytes;
 use crate::time::rfc3339;
@@ -277,6 +277,10 @@ fn cache(status: &ArrayStatus) -> CacheReport {
             to_bytes: growth.to_bytes,
             rows: growth.rows,
             again: growth.again,
+        }),
+        paused: cache.pause.map(|pause| CachePauseReport {
+            with_us: u64::try_from(pause.with.as_micros()).unwrap_or(u64::MAX),
+            without_us: u64::try_from(pause.without.as_micros()).unwrap_or(u64::MAX),
         }),
     }
 }

@@ -54,8 +54,17 @@ pub fn tuned(
             growth.rows, growth.again
         ),
     });
+    let paused = status.cache.pause.map(|pause| TunedReport {
+        time: None,
+        what: "nothing is kept of what writes read before, for the time being".to_owned(),
+        why: format!(
+            "4096 rows took a core that never sleeps {:.1} ms without, {:.1} ms with it",
+            pause.without.as_secs_f64() * 1e3,
+            pause.with.as_secs_f64() * 1e3
+        ),
+    });
     let decided = status.decisions.iter().map(|decision| of_decision(decision, time(decision.at)));
-    overridden.chain(grown).chain(decided).collect()
+    overridden.chain(grown).chain(paused).chain(decided).collect()
 }
 
 fn of_decision(decision: &ShareDecision, time: String) -> TunedReport {

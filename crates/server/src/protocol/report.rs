@@ -460,6 +460,17 @@ pub struct CacheReport {
     pub evictions: u64,
     /// Why it grew the last time.
     pub grown: Option<CacheGrowthReport>,
+    /// Why it keeps nothing at the moment.
+    pub paused: Option<CachePauseReport>,
+}
+
+/// The processor time of 4096 rows that were written in parts, of late.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CachePauseReport {
+    /// Microseconds with the cache.
+    pub with_us: u64,
+    /// Microseconds without it.
+    pub without_us: u64,
 }
 
 /// Why a cache grew.

@@ -102,14 +102,22 @@ fn style_cache(cache: &CacheReport, units: Units) -> String {
             grown.rows
         )
     });
+    let paused = cache.paused.map(|paused| {
+        format!(
+            "  cache keeps nothing for now: 4096 rows took a core that never sleeps {:.1} ms without, {:.1} ms with it\n",
+            paused.without_us as f64 / 1e3,
+            paused.with_us as f64 / 1e3
+        )
+    });
     format!(
-        "  cache: {} of {} used (at most {}, stripe_cache_size {}), {:.0} % of the blocks that writes needed\n{}",
+        "  cache: {} of {} used (at most {}, stripe_cache_size {}), {:.0} % of the blocks that writes needed\n{}{}",
         units.show(cache.active_bytes),
         units.show(cache.size_bytes),
         units.show(cache.ceiling_bytes),
         cache.stripe_cache_size,
         100.0 * cache.hits as f64 / (cache.hits + cache.misses) as f64,
-        grown.unwrap_or_default()
+        grown.unwrap_or_default(),
+        paused.unwrap_or_default()
     )
 }
 

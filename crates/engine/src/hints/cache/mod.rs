@@ -23,10 +23,12 @@
 //! stream; so random writes over a large array leave nothing but a mark. A page that is used again
 //! stays longer than one that is not (re-reference intervals, four steps). It begins small and
 //! doubles as long as rows come again that would still be here in a larger one, up to a ceiling.
+//! Where it costs a busy core more than it saves, nothing is kept for a while ([`worth`]).
 
 mod table;
 #[cfg(test)]
 mod tests;
+mod worth;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -39,6 +41,9 @@ use crate::model::units::StripeNo;
 use crate::planted::{self, Bug};
 pub(crate) use table::PageKey;
 use table::{HEAT_MAX, Table, WAYS, Way, class, reachable};
+pub use worth::CachePause;
+pub(crate) use worth::Spent;
+use worth::Worth;
 
 /// What is kept as a whole, unless tests ask for less; also what a buffer of that length or less
 /// takes in memory.
@@ -79,6 +84,8 @@ pub struct CacheStatus {
     pub evictions: u64,
     /// The last time that it was made larger.
     pub growth: Option<CacheGrowth>,
+    /// A core keeps nothing at the moment.
+    pub pause: Option<CachePause>,
 }
 
 impl CacheStatus {
@@ -97,6 +104,7 @@ impl CacheStatus {
             misses: self.misses + other.misses,
             evictions: self.evictions + other.evictions,
             growth: self.growth.or(other.growth),
+            pause: self.pause.or(other.pause),
         }
     }
 }
@@ -154,6 +162,10 @@ pub(crate) struct CleanCache {
     hits: Cell<u64>,
     misses: Cell<u64>,
     growth: Cell<Option<CacheGrowth>>,
+    worth: RefCell<Worth>,
+    /// Hits until the end of the last period, and in it; whether it grew in it.
+    before: Cell<(u64, u64)>,
+    grew: Cell<bool>,
 }
 
 impl CleanCache {
@@ -182,6 +194,9 @@ impl CleanCache {
             hits: Cell::default(),
             misses: Cell::default(),
             growth: Cell::default(),
+            worth: RefCell::default(),
+            before: Cell::default(),
+            grew: Cell::default(),
         }
     }
 
@@ -189,6 +204,7 @@ impl CleanCache {
     pub fn set_bytes_max(&self, bytes_max: usize) {
         self.bytes_max.set(bytes_max / self.kept.cores());
         self.growth.set(None);
+        self.worth.take();
         let mut table = self.table.borrow_mut();
         self.lend_all(&mut table);
         *table = Table { evictions: table.evictions, ..Table::default() };
@@ -262,6 +278,10 @@ impl CleanCache {
     /// Marks a row of a stripe of another core, in which something is written; says whether
     /// something was a while before.
     pub fn row_comes_again(&self, stripe: StripeNo, row: u64) -> bool {
+        // The other core is taken to find the same as this one.
+        if !self.worth.borrow().keeps() {
+            return false;
+        }
         let mut table = self.table.borrow_mut();
         self.begun(&mut table) && table.mark(stripe, row)
     }
@@ -291,12 +311,19 @@ impl CleanCache {
 
     /// A row of a stripe is written in parts; says whether its pages are to be kept. `wanted` says
     /// that they are for another reason than that the row comes again, `missed` that any of them
-    /// had to be read.
-    pub fn row_used(&self, stripe: StripeNo, row: u64, wanted: bool, missed: bool) -> bool {
-        let mut table = self.table.borrow_mut();
-        if !self.begun(&mut table) {
+    /// had to be read. `spent` is asked now and then.
+    pub fn row_used(
+        &self,
+        stripe: StripeNo,
+        row: u64,
+        wanted: bool,
+        missed: bool,
+        spent: impl FnOnce() -> Spent,
+    ) -> bool {
+        if !self.begun(&mut self.table.borrow_mut()) || !self.is_worth(spent) {
             return false;
         }
+        let mut table = self.table.borrow_mut();
         let again = table.mark(stripe, row);
         table.rows += 1;
         table.again += u64::from(again && missed);
@@ -309,9 +336,27 @@ impl CleanCache {
                 table.grow();
                 let to_bytes = bytes(&table);
                 self.growth.set(Some(CacheGrowth { from_bytes, to_bytes, rows, again: came_again }));
+                self.grew.set(true);
             }
         }
         again || wanted || self.tuning.at_once
+    }
+
+    /// A row is written in parts; says whether anything is kept these days.
+    fn is_worth(&self, spent: impl FnOnce() -> Spent) -> bool {
+        let mut worth = self.worth.borrow_mut();
+        let kept = worth.keeps();
+        if worth.row() {
+            let (until, before) = self.before.get();
+            let hits = self.hits.get() - until;
+            self.before.set((self.hits.get(), hits));
+            let settled = !self.grew.take() && hits <= before + before / 16 + worth::PERIOD / 64;
+            worth.period(spent(), settled);
+            if kept && !worth.keeps() {
+                self.clear();
+            }
+        }
+        worth.keeps()
     }
 
     /// Puts in what the member has.
@@ -410,6 +455,7 @@ impl CleanCache {
             misses: self.misses.get(),
             evictions: table.evictions,
             growth: self.growth.get(),
+            pause: self.worth.borrow().pause(),
         }
     }
 }

@@ -9,6 +9,11 @@ fn cache(ceiling_bytes: usize) -> CleanCache {
     CleanCache::new(tuning, Arc::new(LeaseWords::new(1)), CoreIx(0), 5, 64 << 10)
 }
 
+/// A core that only sleeps.
+fn asleep() -> Spent {
+    Spent::default()
+}
+
 fn page(byte: u8) -> Buf {
     Buf::copy_of(&[byte; PAGE_BYTES])
 }
@@ -22,7 +27,7 @@ fn write(cache: &CleanCache, stripe: u64) -> bool {
     let key = cache.key(StripeNo(stripe), 0, 0);
     let hit = cache.get(key).is_some();
     cache.take_out(key);
-    if cache.row_used(StripeNo(stripe), 0, hit, !hit) {
+    if cache.row_used(StripeNo(stripe), 0, hit, !hit, asleep) {
         cache.put(key, &page(1));
     }
     hit
@@ -31,9 +36,9 @@ fn write(cache: &CleanCache, stripe: u64) -> bool {
 #[test]
 fn what_was_put_in_is_there_until_it_is_taken_out() {
     let cache = cache(MIB);
-    assert!(!cache.row_used(StripeNo(7), 3, false, true), "the first time leaves a mark");
-    assert!(cache.row_used(StripeNo(7), 3, false, true), "the second time is kept");
-    assert!(cache.row_used(StripeNo(8), 3, true, true), "and so are streams");
+    assert!(!cache.row_used(StripeNo(7), 3, false, true, asleep), "the first time leaves a mark");
+    assert!(cache.row_used(StripeNo(7), 3, false, true, asleep), "the second time is kept");
+    assert!(cache.row_used(StripeNo(8), 3, true, true, asleep), "and so are streams");
     let key = |stripe, block, page| cache.key(StripeNo(stripe), block, page);
     for (block, byte) in [(0, 10), (4, 14)] {
         cache.put(key(7, block, 3), &page(byte));
@@ -73,7 +78,7 @@ fn numbers_are_unique() {
 #[test]
 fn a_page_keeps_a_page_of_memory() {
     let cache = cache(MIB);
-    cache.row_used(StripeNo(0), 0, true, true);
+    cache.row_used(StripeNo(0), 0, true, true, asleep);
     let large = Buf::copy_of(&vec![5; MIB]);
     cache.put(cache.key(StripeNo(0), 0, 0), &large.slice(8192..8192 + PAGE_BYTES));
     let kept = cache.get(cache.key(StripeNo(0), 0, 0)).expect("it was put in");
@@ -138,7 +143,7 @@ fn a_flood_leaves_it_as_it_was() {
 #[test]
 fn with_no_room_nothing_is_kept() {
     let cache = cache(PAGE_BYTES);
-    assert!(!cache.row_used(StripeNo(0), 0, true, true));
+    assert!(!cache.row_used(StripeNo(0), 0, true, true, asleep));
     cache.put(cache.key(StripeNo(0), 0, 0), &page(1));
     assert!(!cache.may_hold(StripeNo(0)) && !cache.has(cache.key(StripeNo(0), 0, 0)));
     assert_eq!(cache.status(), CacheStatus::default());

@@ -6,6 +6,7 @@ use wattle_rt::{Buf, BufMut};
 
 use super::Work;
 use super::rows::{Grid, Row};
+use crate::hints::cache::Spent;
 use crate::model::health::Health;
 use crate::model::plan::{BlockSet, Method, WritePlan};
 
@@ -65,7 +66,9 @@ impl Work<'_> {
             let Some(pages) = cache.pages(&row.bytes) else { continue };
             let found = plan.fetch.intersection(&self.cached(row));
             let wanted = again || !found.is_empty();
-            if !cache.row_used(stripe, pages.start, wanted, !plan.fetch.is_subset(&found)) {
+            let missed = !plan.fetch.is_subset(&found);
+            let spent = || Spent::of(&self.shard.hints.core);
+            if !cache.row_used(stripe, pages.start, wanted, missed, spent) {
                 continue;
             }
             for block in plan.store.iter() {

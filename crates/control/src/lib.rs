@@ -21,6 +21,7 @@ mod claim;
 pub mod crypt;
 pub mod erase;
 pub mod events;
+pub mod integrity;
 mod layer;
 pub mod lvm;
 pub mod md;

@@ -14,10 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::signature::{FoundSignature, readable_signatures};
 use wattle_format::lvm::Id;
 use wattle_format::md::backup::{self, ReshapeBackup, ReshapeBackupError};
-use wattle_format::md::{RawSuperblock, Superblock, SuperblockError};
+use wattle_format::md::{RawSuperblock, Superblock, SuperblockError, Version};
 use wattle_format::partition::{Partition, PartitionTable};
+use wattle_format::probe::SignatureKind;
 
 use crate::crypt::Encryption;
+use crate::integrity::IntegrityDevice;
 use crate::lvm::damaged_label;
 use crate::lvm::physical::{self, Members, PhysicalVolume};
 use crate::md::areas;
@@ -82,6 +84,11 @@ pub enum MemberOrigin {
         /// Which of [`Scan::members`].
         of: MemberId,
     },
+    /// It is what is on another beside what that one keeps about it: checksums, the place of a cache.
+    Layered {
+        /// Which of [`Scan::members`].
+        of: MemberId,
+    },
 }
 
 /// A member and what is on it.
@@ -100,6 +107,8 @@ pub struct MemberScan {
     pub container: Option<ContainerMetadata>,
     /// How it is encrypted; `None` for nearly all, and before it was looked at.
     pub encryption: Option<Encryption>,
+    /// What it is as a device of dm-integrity, if it is one; `None` before it was looked at.
+    pub integrity: Option<IntegrityDevice>,
     /// Something to know of it that is no problem.
     pub note: Option<String>,
     /// What it keeps of an array that is being reshaped, if it is a backup file.
@@ -145,6 +154,18 @@ impl MemberScan {
             return Ok(now.member);
         }
         Err(MemberError::Changed { name: now.member.name }.into())
+    }
+
+    /// Why there is no way into it, if something lies on it that is not open.
+    #[must_use]
+    pub fn not_opened(&self) -> Option<Problem> {
+        let encrypted = self.encryption.as_ref().and_then(|found| found.problem(&self.member.name));
+        encrypted.or_else(|| self.integrity.as_ref()?.problem().cloned())
+    }
+
+    /// Whether a device of dm-integrity was recognised in its first sector.
+    fn has_tags(&self) -> bool {
+        self.signatures.iter().any(|signature| signature.kind == Some(SignatureKind::Integrity))
     }
 
     /// Whether a file system was recognised on it.
@@ -372,7 +393,10 @@ impl Scan {
             return;
         }
         let (of, table) = (self.members.next_id(), partitions_of(&whole.member));
-        let Some(table) = table.filter(|table| table.partitions.iter().any(Partition::is_usable)) else {
+        let Some(table) = table
+            .filter(|_| !whole.has_tags() || whole.facts.is_some())
+            .filter(|table| table.partitions.iter().any(Partition::is_usable))
+        else {
             self.members.push(whole);
             return;
         };
@@ -515,6 +539,7 @@ fn bare(member: Member, origin: MemberOrigin) -> MemberScan {
         table: None,
         container: None,
         encryption: None,
+        integrity: None,
         note: None,
         backup: None,
         superblocks,
@@ -541,6 +566,9 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         unreadable: unreadable.into_iter().chain(unread_signatures).collect(),
         ..bare(member, origin)
     };
+    if found.has_tags() {
+        drop_content(&mut found);
+    }
     found.chosen = match found.superblocks.as_slice() {
         [] => None,
         [_] => Some(0),
@@ -553,7 +581,7 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         }
     };
     found.facts = found.superblock().map(|superblock| areas::member_facts(&found.member, superblock));
-    if matches!(found.origin, MemberOrigin::Given | MemberOrigin::Logical { .. }) {
+    if !found.has_tags() && matches!(found.origin, MemberOrigin::Given | MemberOrigin::Logical { .. }) {
         containers::look_at(&mut found);
     }
     if found.container.is_some() {
@@ -591,6 +619,17 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         };
     }
     found
+}
+
+/// Takes what lies at the end of a device of dm-integrity for what it is: a part of what is on it.
+/// The last sectors of either are the same. A superblock that says where it lies is the device's
+/// own if that is where it was found: the device became a member later.
+fn drop_content(found: &mut MemberScan) {
+    found.superblocks.retain(|superblock| superblock.version() != Version::V090);
+    found.damaged.clear();
+    if found.superblocks.is_empty() {
+        found.signatures.retain(|signature| signature.kind == Some(SignatureKind::Integrity));
+    }
 }
 
 /// What a backup file says of itself; `None` if it is none.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use wattle_control::create::shell_word;
 use wattle_control::crypt::{Encryption, LockState};
+use wattle_control::integrity::{IntegrityDevice, IntegrityState};
 use wattle_control::lvm::{GroupScan, VolumeState};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::signature::FoundSignature;
@@ -59,6 +60,8 @@ pub struct ScannedVolumeReport {
     signatures: Vec<String>,
     /// How it is encrypted; absent if it is not.
     encryption: Option<EncryptionReport>,
+    /// What it is as a device of dm-integrity; absent if it is none.
+    integrity: Option<IntegrityReport>,
     /// Nothing else lies on it.
     top: bool,
     /// Parts of it are on physical volumes that are missing.
@@ -139,6 +142,7 @@ pub fn volumes(stack: &Stack) -> Vec<ScannedVolumeReport> {
             segments: logical.map(|(group, volume)| segment_types(group, volume)).unwrap_or_default(),
             signatures: seen.map(signatures).unwrap_or_default(),
             encryption: seen.and_then(|seen| seen.encryption.as_ref()).map(EncryptionReport::of),
+            integrity: seen.and_then(|seen| seen.integrity.as_ref()).map(IntegrityReport::of),
             top: volume.is_top,
             partial: state.is_some_and(|state| state.partial),
             lost_bytes: state.map_or(0, |state| state.lost_bytes),
@@ -158,6 +162,7 @@ fn kind(origin: MemberOrigin) -> &'static str {
         MemberOrigin::Array(_) => "array",
         MemberOrigin::Logical { .. } => "logical",
         MemberOrigin::Decrypted { .. } => "decrypted",
+        MemberOrigin::Layered { .. } => "layered",
     }
 }
 
@@ -237,6 +242,43 @@ impl EncryptionReport {
             },
             state,
             problem,
+        }
+    }
+}
+
+/// A device of dm-integrity.
+#[derive(Serialize)]
+struct IntegrityReport {
+    tag_bytes: u16,
+    block_bytes: u32,
+    provided_bytes: u64,
+    /// What the superblock says of its mode.
+    mode: &'static str,
+    /// `crc32c`, `hmac-sha256`; absent if it is not open.
+    checksum: Option<&'static str>,
+    /// What is read from its journal.
+    logged_blocks: u64,
+    /// What has no checksum that counts.
+    unchecked_bytes: u64,
+    problem: Option<ErrorReport>,
+}
+
+impl IntegrityReport {
+    fn of(device: &IntegrityDevice) -> Self {
+        let superblock = &device.superblock;
+        let facts = match &device.state {
+            IntegrityState::Open(facts) => Some(facts),
+            IntegrityState::Unused | IntegrityState::Refused(_) => None,
+        };
+        Self {
+            tag_bytes: superblock.tag_bytes,
+            block_bytes: superblock.block_bytes(),
+            provided_bytes: superblock.provided_sectors.saturating_mul(SECTOR_BYTES),
+            mode: device.mode(),
+            checksum: facts.and_then(|facts| facts.checksum),
+            logged_blocks: facts.map_or(0, |facts| facts.logged_blocks),
+            unchecked_bytes: facts.map_or(0, |facts| facts.unchecked_sectors.saturating_mul(SECTOR_BYTES)),
+            problem: device.problem().map(ErrorReport::from),
         }
     }
 }
@@ -392,7 +434,7 @@ impl Drawing<'_> {
         match *node {
             Node::Member(ix) => {
                 let mut held = members(
-                    &|origin| matches!(origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Container { of, .. } | MemberOrigin::Decrypted { of } if of == ix),
+                    &|origin| matches!(origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Container { of, .. } | MemberOrigin::Decrypted { of } | MemberOrigin::Layered { of } if of == ix),
                 );
                 // What lies on several things is drawn below none of them.
                 let groups = self.stack.groups.entries();
@@ -506,6 +548,7 @@ impl Drawing<'_> {
                 );
             }
             MemberOrigin::Decrypted { .. } => what.push("decrypted".to_owned()),
+            MemberOrigin::Layered { .. } => what.push("checked".to_owned()),
             MemberOrigin::Given | MemberOrigin::Container { .. } | MemberOrigin::Array(_) => {}
         }
         if let Some(facts) = &seen.facts {
@@ -529,11 +572,13 @@ pub fn plain_signatures(seen: &MemberScan) -> Vec<String> {
         Some(SignatureKind::Mbr | SignatureKind::Gpt) => seen.table.is_some(),
         Some(SignatureKind::Lvm2) => seen.physical.is_some(),
         Some(SignatureKind::Luks1 | SignatureKind::Luks2) => seen.encryption.is_some(),
+        Some(SignatureKind::Integrity) => seen.integrity.is_some(),
         _ => false,
     };
     let others = seen.signatures.iter().filter(|signature| !shown_below(signature));
     let mut found: Vec<_> = others.map(|signature| signature.what.clone()).collect();
     found.extend(seen.encryption.as_ref().map(encryption_words));
+    found.extend(seen.integrity.as_ref().map(IntegrityDevice::summary));
     found.extend(seen.table.as_ref().map(|table| format!("{} partition table", table.kind.name())));
     found.iter().map(|what| printable(what)).collect()
 }

@@ -11,6 +11,7 @@ use wattle_control::MemberId;
 use wattle_control::assemble::ReshapeAssembly;
 use wattle_control::compat::Compatibility;
 use wattle_control::crypt::{Encryption, LockState};
+use wattle_control::integrity::IntegrityDevice;
 use wattle_control::lvm::GroupScan;
 use wattle_control::members::{Member, MemberAccess};
 use wattle_control::older_linux::compatibility_of;
@@ -238,7 +239,7 @@ fn first_problem(stack: &Stack) -> Option<Problem> {
     let of_members = of_members.filter_map(|member| member.problem.clone());
     let not_opened = |member: &MemberScan| match &member.encryption {
         Some(Encryption { state: LockState::Refused(problem), .. }) => Some(problem.clone()),
-        _ => None,
+        _ => member.integrity.as_ref()?.problem().cloned(),
     };
     let of_members = of_members.chain(scan.members.iter().filter_map(not_opened));
     let of_arrays = scan.arrays.iter().filter_map(|array| array.assembly.refusal());
@@ -380,7 +381,10 @@ fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
         size_bytes: Some(member.member.device.size_bytes()),
         array: member.facts.as_ref().map(|facts| facts.superblock.set_uuid.to_string()),
         signatures: member.signatures.iter().map(ToString::to_string).collect(),
-        note: member.note.clone().or_else(|| member.encryption.as_ref().map(encryption_words)),
+        note: member.note.clone().or_else(|| {
+            let checked = || member.integrity.as_ref().map(IntegrityDevice::summary);
+            member.encryption.as_ref().map(encryption_words).or_else(checked)
+        }),
         copy: copy_report(&member.member),
         problem: member.problem.as_ref().map(ErrorReport::from),
         in_tree: member.table.is_some()

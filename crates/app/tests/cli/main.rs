@@ -35,6 +35,7 @@ mod get_durable;
 mod group_changes;
 mod growing;
 mod harness;
+mod integrity;
 mod kills;
 mod layers;
 mod lockless;

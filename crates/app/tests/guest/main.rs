@@ -15,6 +15,7 @@ mod cuts;
 mod groups;
 mod history;
 mod images;
+mod integrity;
 mod judge;
 mod left;
 mod logs;
@@ -353,4 +354,11 @@ fn what_linux_runs_is_audited_while_it_runs() {
 fn what_mdadm_shows_of_arrays_that_run_is_shown_alike() {
     let Some(guest) = Guest::ready("6.12") else { return };
     shown::judge(&guest);
+}
+
+/// Checksums, modes and journals of dm-integrity.
+#[test]
+fn devices_with_checksums_are_read_as_linux_reads_them() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    integrity::judge(&guest);
 }

@@ -71,7 +71,7 @@ impl IntegrityLayout {
             provided_sectors: superblock.provided_sectors,
         };
         // All sums below stay within 64 bits.
-        if superblock.provided_sectors >= 1 << 54 {
+        if superblock.provided_sectors >= 1 << 48 {
             return Err(cannot("provided_data_sectors", superblock.provided_sectors));
         }
         Ok(layout)

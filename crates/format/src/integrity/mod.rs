@@ -1,6 +1,6 @@
 //! dm-integrity: data with a tag (a checksum) of every block.
 //!
-//! Layout: docs/formats.md §26. A superblock at the start, a journal (or, in the bitmap mode, a
+//! Layout: docs/formats.md §28. A superblock at the start, a journal (or, in the bitmap mode, a
 //! bitmap in its place), then areas of tags and of data in turn. What the checksum is, and which of
 //! its modes the device runs in, the superblock does not say: Linux is told at every start.
 //!

@@ -62,6 +62,7 @@ mod reshaping;
 mod scrubs;
 mod serving;
 mod simulate;
+mod tar_stream;
 mod tls;
 mod tour;
 mod trust;

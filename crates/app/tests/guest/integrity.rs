@@ -30,9 +30,14 @@ const DEVICES: [(&str, &str, &str, &str); 18] = [
     ("bitmap-torn", "torn", "", "--integrity crc32c --integrity-bitmap-mode --bitmap-sectors-per-bit 256"),
     ("direct", "clean", "", "--integrity crc32c --integrity-no-journal"),
     ("padding", "clean", "--integrity-legacy-padding --interleave-sectors 4096", "--integrity crc32c"),
-    ("ring", "cut", "--journal-size 1048576", "--integrity crc32c"),
+    ("ring", "cut", "--journal-size 1048576", "--integrity crc32c --journal-watermark 90"),
     ("ring-torn", "torn", "--journal-size 1048576", "--integrity crc32c"),
-    ("ring-4k", "torn", "--tag-size 8 --sector-size 4096 --journal-size 1048576", "--integrity xxhash64"),
+    (
+        "ring-4k",
+        "torn",
+        "--tag-size 8 --sector-size 4096 --journal-size 1048576",
+        "--integrity xxhash64 --journal-watermark 90",
+    ),
     ("mac", "torn", "--journal-size 524288", "--integrity crc32c"),
 ];
 
@@ -58,8 +63,14 @@ pub fn judge(guest: &Guest) {
     let line = |(name, state, format, open): &(&str, &str, &str, &str)| {
         let open = if *name == "mac" { format!("{open} {MAC}") } else { (*open).to_owned() };
         // A device has no mode before it is opened.
-        let modes =
-            ["--integrity-bitmap-mode", "--bitmap-sectors-per-bit", "256", "--integrity-no-journal"];
+        let modes = [
+            "--integrity-bitmap-mode",
+            "--bitmap-sectors-per-bit",
+            "256",
+            "--integrity-no-journal",
+            "--journal-watermark",
+            "90",
+        ];
         let kept: Vec<_> = open.split(' ').filter(|word| !modes.contains(word)).collect();
         format!("{name} {state} {} {format} -- {open}\n", kept.join(" "))
     };

@@ -16,6 +16,7 @@ mod audit;
 mod audit_cases;
 mod audit_system;
 mod bad_input;
+mod bcache;
 mod bench;
 mod browser;
 mod btrfs_devices;

@@ -7,6 +7,7 @@
 //! member M in slice K of disk M.
 
 mod audits;
+mod bcache;
 mod cases;
 mod client;
 mod compat;
@@ -361,4 +362,11 @@ fn what_mdadm_shows_of_arrays_that_run_is_shown_alike() {
 fn devices_with_checksums_are_read_as_linux_reads_them() {
     let Some(guest) = Guest::ready("6.12") else { return };
     integrity::judge(&guest);
+}
+
+/// Backing devices of bcache, with their caches and without.
+#[test]
+fn backing_devices_are_read_where_they_have_all_data() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    bcache::judge(&guest);
 }

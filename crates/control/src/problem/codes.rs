@@ -575,6 +575,13 @@ codes! {
         "A device of dm-integrity does not say which checksum its tags are of: Linux is told at every start, and here every one that is known is tried on \
          blocks of the device. None of them gives their tags. Tags may be codes with a key (HMAC), which `--key-file` gives; of a device that was never \
          written as a whole (`integritysetup format --no-wipe`) tags may mean nothing.";
+    BcacheDirty = 347, Refused, "the newest data is on a cache",
+        "The device is a backing device of bcache in the mode write-back, and its cache has writes that were acknowledged and are not here yet. \
+         Which these are is in the cache's own tree, which is not read: the device alone is old in places that nothing here tells. Let Linux \
+         write the cache back. `--force=cache` reads the device as it is; files may be old, torn or missing.";
+    BcacheUnusable = 348, Failed, "a superblock of bcache is damaged or not known",
+        "The superblock says where the data of a backing device begins and whether its cache has newer data. It is not used where its checksum \
+         is wrong or its version is not known.";
     LinuxTooOld = 360, Refused, "that Linux does not open an array",
         "Superblocks say what a kernel has to know, and a kernel that does not know it refuses the array. The message names what it is. \
          What can be taken back without loss `wattle compat` takes back; all else is taken out by a Linux, or a wattle, that opens the array. \

@@ -18,6 +18,7 @@ use wattle_format::md::{RawSuperblock, Superblock, SuperblockError, Version};
 use wattle_format::partition::{Partition, PartitionTable};
 use wattle_format::probe::SignatureKind;
 
+use crate::bcache::BcacheDevice;
 use crate::crypt::Encryption;
 use crate::integrity::IntegrityDevice;
 use crate::lvm::damaged_label;
@@ -109,6 +110,8 @@ pub struct MemberScan {
     pub encryption: Option<Encryption>,
     /// What it is as a device of dm-integrity, if it is one; `None` before it was looked at.
     pub integrity: Option<IntegrityDevice>,
+    /// What it is as a device of bcache, if it is one; `None` before it was looked at.
+    pub bcache: Option<BcacheDevice>,
     /// Something to know of it that is no problem.
     pub note: Option<String>,
     /// What it keeps of an array that is being reshaped, if it is a backup file.
@@ -160,12 +163,32 @@ impl MemberScan {
     #[must_use]
     pub fn not_opened(&self) -> Option<Problem> {
         let encrypted = self.encryption.as_ref().and_then(|found| found.problem(&self.member.name));
-        encrypted.or_else(|| self.integrity.as_ref()?.problem().cloned())
+        encrypted.or_else(|| self.layer_problem().cloned())
     }
 
-    /// Whether a device of dm-integrity was recognised in its first sector.
-    fn has_tags(&self) -> bool {
-        self.signatures.iter().any(|signature| signature.kind == Some(SignatureKind::Integrity))
+    /// Why what lies on it as [`MemberOrigin::Layered`] cannot be read, if it cannot.
+    #[must_use]
+    pub fn layer_problem(&self) -> Option<&Problem> {
+        let checked = self.integrity.as_ref().and_then(|device| device.problem());
+        checked.or_else(|| self.bcache.as_ref()?.problem.as_ref())
+    }
+
+    /// What it is as a device of dm-integrity or bcache, in a few words.
+    #[must_use]
+    pub fn layer_summary(&self) -> Option<String> {
+        let checked = self.integrity.as_ref().map(|device| device.summary());
+        checked.or_else(|| Some(self.bcache.as_ref()?.summary()))
+    }
+
+    /// Whether it was recognised as a device on which another lies that ends where it ends:
+    /// dm-integrity, or bcache with nothing else before its superblock.
+    fn is_below_another(&self) -> bool {
+        let is_bcache = |found: &FoundSignature| {
+            found.kind == Some(SignatureKind::Bcache)
+                && self.signatures.iter().all(|other| other.offset_bytes >= found.offset_bytes)
+        };
+        let is_integrity = |found: &FoundSignature| found.kind == Some(SignatureKind::Integrity);
+        self.signatures.iter().any(|found| is_integrity(found) || is_bcache(found))
     }
 
     /// Whether a file system was recognised on it.
@@ -394,7 +417,7 @@ impl Scan {
         }
         let (of, table) = (self.members.next_id(), partitions_of(&whole.member));
         let Some(table) = table
-            .filter(|_| !whole.has_tags() || whole.facts.is_some())
+            .filter(|_| !whole.is_below_another() || whole.facts.is_some())
             .filter(|table| table.partitions.iter().any(Partition::is_usable))
         else {
             self.members.push(whole);
@@ -540,6 +563,7 @@ fn bare(member: Member, origin: MemberOrigin) -> MemberScan {
         container: None,
         encryption: None,
         integrity: None,
+        bcache: None,
         note: None,
         backup: None,
         superblocks,
@@ -566,7 +590,7 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         unreadable: unreadable.into_iter().chain(unread_signatures).collect(),
         ..bare(member, origin)
     };
-    if found.has_tags() {
+    if found.is_below_another() {
         drop_content(&mut found);
     }
     found.chosen = match found.superblocks.as_slice() {
@@ -581,7 +605,8 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         }
     };
     found.facts = found.superblock().map(|superblock| areas::member_facts(&found.member, superblock));
-    if !found.has_tags() && matches!(found.origin, MemberOrigin::Given | MemberOrigin::Logical { .. }) {
+    if !found.is_below_another() && matches!(found.origin, MemberOrigin::Given | MemberOrigin::Logical { .. })
+    {
         containers::look_at(&mut found);
     }
     if found.container.is_some() {
@@ -621,14 +646,15 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
     found
 }
 
-/// Takes what lies at the end of a device of dm-integrity for what it is: a part of what is on it.
-/// The last sectors of either are the same. A superblock that says where it lies is the device's
+/// Takes what lies at the end of a device of dm-integrity or bcache for what it is: a part of what
+/// is on it. The last sectors of either are the same. A superblock that says where it lies is the device's
 /// own if that is where it was found: the device became a member later.
 fn drop_content(found: &mut MemberScan) {
     found.superblocks.retain(|superblock| superblock.version() != Version::V090);
     found.damaged.clear();
     if found.superblocks.is_empty() {
-        found.signatures.retain(|signature| signature.kind == Some(SignatureKind::Integrity));
+        let own = [Some(SignatureKind::Integrity), Some(SignatureKind::Bcache)];
+        found.signatures.retain(|signature| own.contains(&signature.kind));
     }
 }
 

@@ -174,7 +174,7 @@ impl Stack {
         };
         let refused = self.scan.members.iter().find_map(|seen| match &seen.encryption {
             Some(Encryption { state: LockState::Refused(problem), .. }) => Some((&seen.member.name, problem)),
-            _ => Some((&seen.member.name, seen.integrity.as_ref()?.problem()?)),
+            _ => Some((&seen.member.name, seen.layer_problem()?)),
         });
         let Some((name, problem)) = refused else { return Ok(()) };
         Err(Problem::new(
@@ -391,13 +391,14 @@ impl Stack {
     }
 
     /// What to know of a volume: of a logical one parts that are missing and what was done without,
-    /// of what has checksums below it where none count.
+    /// of what has checksums below it where none count, of what had a cache what it had.
     #[must_use]
     pub fn notes(&self, member: MemberId) -> Vec<String> {
         let mut notes = Vec::new();
         let below = self.below(&[member]).wanted.layered;
         for seen in self.scan.members.iter().filter(|seen| below.contains(&seen.member.name)) {
             notes.extend(seen.integrity.iter().flat_map(|device| device.notes(&seen.member.name)));
+            notes.extend(seen.bcache.iter().filter_map(|device| device.note.clone()));
         }
         let MemberOrigin::Logical { group, volume } = self.scan.members[member].origin else {
             return notes;

@@ -10,9 +10,9 @@
 //! that was started without it would leave it behind at its first write.
 
 mod change;
-mod checked;
 mod find;
 mod follow;
+mod layered;
 mod sites;
 mod unlock;
 
@@ -136,8 +136,8 @@ pub struct Stack {
     volumes: BTreeMap<MemberId, VolumeRef>,
     /// Members that were looked at for whether they are encrypted.
     looked: BTreeSet<MemberId>,
-    /// Members that were looked at for whether they are devices of dm-integrity.
-    looked_for_tags: BTreeSet<MemberId>,
+    /// Members that were looked at for whether they are devices of dm-integrity or bcache.
+    looked_for_layers: BTreeSet<MemberId>,
     /// Everything that runs, in the order in which it was started.
     running: Vec<Layer>,
     options: StackOptions,
@@ -161,7 +161,7 @@ impl Stack {
             logical: BTreeMap::new(),
             volumes: BTreeMap::new(),
             looked: BTreeSet::new(),
-            looked_for_tags: BTreeSet::new(),
+            looked_for_layers: BTreeSet::new(),
             running: Vec::new(),
             options,
         };
@@ -176,7 +176,7 @@ impl Stack {
                 }
                 if found.is_empty() && which == Completeness::Whole {
                     found = stack.unlock(core).await?;
-                    found.extend(stack.open_checked(core).await?);
+                    found.extend(stack.open_layered(core).await?);
                 }
             }
             if found.is_empty() {

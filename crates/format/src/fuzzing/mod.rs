@@ -9,6 +9,8 @@ pub use containers::{fuzz_ddf, fuzz_imsm};
 use crate::dm::{self, ArrayWalk, Walk, cache, raid, snapshot, thin, writecache};
 use sha2::{Digest, Sha256};
 
+use crate::bcache::{self, BcacheRole, BcacheSuperblock};
+
 use crate::bytes::put;
 use crate::integrity::{self, IntegrityLayout, IntegritySuperblock, JournalSection};
 use crate::luks;
@@ -478,6 +480,21 @@ pub fn fuzz_integrity(data: &[u8]) {
     assert!(order.len() <= rounds.len());
 }
 
+/// Superblocks of bcache, as they are and with a checksum that is right.
+pub fn fuzz_bcache(data: &[u8]) {
+    let mut sealed = data.to_vec();
+    if sealed.len() >= 208 {
+        put(&mut sealed, 24, &bcache::MAGIC);
+        bcache::seal(&mut sealed);
+    }
+    for found in [data, &sealed].into_iter().filter_map(|bytes| BcacheSuperblock::parse(bytes).ok()) {
+        assert!(found.block_bytes.is_power_of_two() && found.block_bytes >= 512);
+        if let BcacheRole::Backing { data_sector, .. } = found.role {
+            assert!((16..1 << 48).contains(&data_sector));
+        }
+    }
+}
+
 /// A first header of LUKS2 of 16 KiB around this JSON.
 #[must_use]
 pub fn luks_header(json: &[u8]) -> Vec<u8> {
@@ -498,7 +515,7 @@ pub fn luks_header(json: &[u8]) -> Vec<u8> {
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 21] = [
+pub const ALL: [(&str, FuzzTarget); 22] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),
@@ -518,6 +535,7 @@ pub const ALL: [(&str, FuzzTarget); 21] = [
     ("undo", fuzz_undo),
     ("luks", fuzz_luks),
     ("integrity", fuzz_integrity),
+    ("bcache", fuzz_bcache),
     ("imsm", containers::fuzz_imsm),
     ("ddf", containers::fuzz_ddf),
 ];

@@ -83,6 +83,7 @@ pub fn devices(stack: &Stack, on: &[String]) -> Result<Vec<MemberId>, Problem> {
             && seen.table.is_none()
             && seen.encryption.is_none()
             && seen.integrity.is_none()
+            && seen.bcache.is_none()
     });
     let found: Vec<_> = free.map(|(ix, _)| ix).collect();
     for &ix in &found {

@@ -281,8 +281,9 @@ fn encrypted_from(stack: &Stack, of: MemberId) -> u64 {
 
 /// Where what lies on a member beside what that keeps about it begins, bytes.
 fn layered_from(stack: &Stack, of: MemberId) -> u64 {
-    let checked = stack.scan.members[of].integrity.as_ref();
-    checked.map_or(0, |device| bytes(device.layout.data_sector(0)))
+    let seen = &stack.scan.members[of];
+    let checked = seen.integrity.as_ref().map(|device| bytes(device.layout.data_sector(0)));
+    checked.or_else(|| seen.bcache.as_ref()?.data_at_bytes()).unwrap_or(0)
 }
 
 /// The names of an array's members by their slots.
@@ -310,7 +311,8 @@ fn slot(stack: &Stack, ix: MemberId, at: u64) -> Option<u16> {
         Found::Container { of, start_sector } => slot(stack, of, bytes(start_sector).checked_add(at)?),
         Found::Decrypted { of } => slot(stack, of, encrypted_from(stack, of).checked_add(at)?),
         // Tags lie between the data: only its start is where it is said to be.
-        Found::Layered { .. } => None,
+        Found::Layered { of } if stack.scan.members[of].integrity.is_some() => None,
+        Found::Layered { of } => slot(stack, of, layered_from(stack, of).checked_add(at)?),
         Found::Array(array) => {
             let geometry = stack.scan.arrays[array].assembly.geometry.as_ref()?;
             let sector = Sector(at / SECTOR_BYTES);

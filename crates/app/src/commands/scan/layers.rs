@@ -1,6 +1,7 @@
 //! What lies on arrays and drives: partitions, volume groups, volumes; as a report and as a tree.
 
 use serde::Serialize;
+use wattle_control::bcache::{BcacheDevice, mode_word, state_word};
 use wattle_control::create::shell_word;
 use wattle_control::crypt::{Encryption, LockState};
 use wattle_control::integrity::{IntegrityDevice, IntegrityState};
@@ -11,6 +12,7 @@ use wattle_control::units::Units;
 use wattle_control::{ArrayId, GroupId, MemberId};
 use wattle_control::{MemberScan, Stack};
 use wattle_engine::units::SECTOR_BYTES;
+use wattle_format::bcache::BcacheRole;
 use wattle_format::luks::HeaderSource;
 use wattle_format::lvm::Id;
 use wattle_format::probe::SignatureKind;
@@ -62,6 +64,8 @@ pub struct ScannedVolumeReport {
     encryption: Option<EncryptionReport>,
     /// What it is as a device of dm-integrity; absent if it is none.
     integrity: Option<IntegrityReport>,
+    /// What it is to bcache; absent if it is nothing.
+    bcache: Option<BcacheReport>,
     /// Nothing else lies on it.
     top: bool,
     /// Parts of it are on physical volumes that are missing.
@@ -143,6 +147,7 @@ pub fn volumes(stack: &Stack) -> Vec<ScannedVolumeReport> {
             signatures: seen.map(signatures).unwrap_or_default(),
             encryption: seen.and_then(|seen| seen.encryption.as_ref()).map(EncryptionReport::of),
             integrity: seen.and_then(|seen| seen.integrity.as_ref()).map(IntegrityReport::of),
+            bcache: seen.and_then(|seen| seen.bcache.as_ref()).map(BcacheReport::of),
             top: volume.is_top,
             partial: state.is_some_and(|state| state.partial),
             lost_bytes: state.map_or(0, |state| state.lost_bytes),
@@ -280,6 +285,32 @@ impl IntegrityReport {
             unchecked_bytes: facts.map_or(0, |facts| facts.unchecked_sectors.saturating_mul(SECTOR_BYTES)),
             problem: device.problem().map(ErrorReport::from),
         }
+    }
+}
+
+/// A device of bcache.
+#[derive(Serialize)]
+struct BcacheReport {
+    /// `backing`, `cache`.
+    role: &'static str,
+    set_uuid: String,
+    /// Of a backing device: `writeback`, `writethrough`, `writearound`, `none`.
+    mode: Option<&'static str>,
+    /// Of a backing device: `clean`, `dirty`, `no cache`, `inconsistent`.
+    state: Option<&'static str>,
+    problem: Option<ErrorReport>,
+}
+
+impl BcacheReport {
+    fn of(device: &BcacheDevice) -> Self {
+        let (role, mode, state) = match device.superblock.role {
+            BcacheRole::Cache => ("cache", None, None),
+            BcacheRole::Backing { mode, state, .. } => {
+                ("backing", Some(mode_word(mode)), Some(state_word(state)))
+            }
+        };
+        let problem = device.problem.as_ref().map(ErrorReport::from);
+        Self { role, set_uuid: device.set_uuid(), mode, state, problem }
     }
 }
 
@@ -548,7 +579,10 @@ impl Drawing<'_> {
                 );
             }
             MemberOrigin::Decrypted { .. } => what.push("decrypted".to_owned()),
-            MemberOrigin::Layered { .. } => what.push("checked".to_owned()),
+            MemberOrigin::Layered { of } => {
+                let is_checked = self.stack.scan.members[of].integrity.is_some();
+                what.push(if is_checked { "checked" } else { "without its cache" }.to_owned());
+            }
             MemberOrigin::Given | MemberOrigin::Container { .. } | MemberOrigin::Array(_) => {}
         }
         if let Some(facts) = &seen.facts {
@@ -573,12 +607,13 @@ pub fn plain_signatures(seen: &MemberScan) -> Vec<String> {
         Some(SignatureKind::Lvm2) => seen.physical.is_some(),
         Some(SignatureKind::Luks1 | SignatureKind::Luks2) => seen.encryption.is_some(),
         Some(SignatureKind::Integrity) => seen.integrity.is_some(),
+        Some(SignatureKind::Bcache) => seen.bcache.is_some(),
         _ => false,
     };
     let others = seen.signatures.iter().filter(|signature| !shown_below(signature));
     let mut found: Vec<_> = others.map(|signature| signature.what.clone()).collect();
     found.extend(seen.encryption.as_ref().map(encryption_words));
-    found.extend(seen.integrity.as_ref().map(IntegrityDevice::summary));
+    found.extend(seen.layer_summary());
     found.extend(seen.table.as_ref().map(|table| format!("{} partition table", table.kind.name())));
     found.iter().map(|what| printable(what)).collect()
 }

@@ -11,7 +11,6 @@ use wattle_control::MemberId;
 use wattle_control::assemble::ReshapeAssembly;
 use wattle_control::compat::Compatibility;
 use wattle_control::crypt::{Encryption, LockState};
-use wattle_control::integrity::IntegrityDevice;
 use wattle_control::lvm::GroupScan;
 use wattle_control::members::{Member, MemberAccess};
 use wattle_control::older_linux::compatibility_of;
@@ -239,7 +238,7 @@ fn first_problem(stack: &Stack) -> Option<Problem> {
     let of_members = of_members.filter_map(|member| member.problem.clone());
     let not_opened = |member: &MemberScan| match &member.encryption {
         Some(Encryption { state: LockState::Refused(problem), .. }) => Some(problem.clone()),
-        _ => member.integrity.as_ref()?.problem().cloned(),
+        _ => member.layer_problem().cloned(),
     };
     let of_members = of_members.chain(scan.members.iter().filter_map(not_opened));
     let of_arrays = scan.arrays.iter().filter_map(|array| array.assembly.refusal());
@@ -382,8 +381,8 @@ fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
         array: member.facts.as_ref().map(|facts| facts.superblock.set_uuid.to_string()),
         signatures: member.signatures.iter().map(ToString::to_string).collect(),
         note: member.note.clone().or_else(|| {
-            let checked = || member.integrity.as_ref().map(IntegrityDevice::summary);
-            member.encryption.as_ref().map(encryption_words).or_else(checked)
+            let layered = || member.layer_summary();
+            member.encryption.as_ref().map(encryption_words).or_else(layered)
         }),
         copy: copy_report(&member.member),
         problem: member.problem.as_ref().map(ErrorReport::from),

@@ -352,6 +352,13 @@ fn above(stack: &Stack, its: &[MemberId], places: &Places) -> BTreeMap<MemberId,
                     let from = segment.map_or(0, |segment| segment.offset_bytes);
                     found.push((id, within(&cut, &(from..from + seen.member.device.size_bytes()))));
                 }
+                MemberOrigin::Layered { of } if of == below => {
+                    // Where tags lie between the data a place is not that of another by a distance.
+                    let from =
+                        stack.scan.members[of].bcache.as_ref().and_then(|device| device.data_at_bytes());
+                    let size = seen.member.device.size_bytes();
+                    found.extend(from.map(|from| (id, within(&cut, &(from..from + size)))));
+                }
                 MemberOrigin::Logical { group, volume } => {
                     let group = &stack.groups[group];
                     let on =

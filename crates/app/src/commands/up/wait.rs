@@ -167,9 +167,9 @@ fn judge(stack: &StackConfig, scan: &Scan, closed: &BTreeSet<String>) -> Result<
 }
 
 fn is_encrypted(seen: &MemberScan) -> bool {
-    use SignatureKind::{Integrity, Luks1, Luks2};
-    // What has checksums hides what lies on it as well.
-    let is_hidden = |kind| matches!(kind, Some(Luks1 | Luks2 | Integrity));
+    use SignatureKind::{Bcache, Integrity, Luks1, Luks2};
+    // What has checksums or a cache hides what lies on it as well.
+    let is_hidden = |kind| matches!(kind, Some(Luks1 | Luks2 | Integrity | Bcache));
     seen.signatures.iter().any(|signature| is_hidden(signature.kind))
 }
 

@@ -85,7 +85,8 @@ pub enum MemberOrigin {
         /// Which of [`Scan::members`].
         of: MemberId,
     },
-    /// It is what is on another beside what that one keeps about it: checksums, the place of a cache.
+    /// It is what is on another beside what that one keeps about it: checksums, the place of a
+    /// cache.
     Layered {
         /// Which of [`Scan::members`].
         of: MemberId,
@@ -647,8 +648,8 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
 }
 
 /// Takes what lies at the end of a device of dm-integrity or bcache for what it is: a part of what
-/// is on it. The last sectors of either are the same. A superblock that says where it lies is the device's
-/// own if that is where it was found: the device became a member later.
+/// is on it. The last sectors of either are the same. A superblock that says where it lies is the
+/// device's own if that is where it was found: the device became a member later.
 fn drop_content(found: &mut MemberScan) {
     found.superblocks.retain(|superblock| superblock.version() != Version::V090);
     found.damaged.clear();

@@ -19,7 +19,8 @@ const SUFFIX: &str = ":integrity";
 const BCACHE_SUFFIX: &str = ":bcache";
 
 impl Stack {
-    /// Opens the devices of dm-integrity and bcache that were not looked at before; what is on them.
+    /// Opens the devices of dm-integrity and bcache that were not looked at before; what is on
+    /// them.
     pub(super) async fn open_layered(&mut self, core: &Core) -> Result<Vec<(Member, MemberOrigin)>, Problem> {
         let new: Vec<_> = self.scan.members.ids().filter(|id| !self.looked_for_layers.contains(id)).collect();
         self.looked_for_layers.extend(&new);

@@ -158,9 +158,10 @@ impl OutputDirectory {
         dress(&self.fd, metadata, owner)
     }
 
-    /// Gives a link or a pipe that was just made its owner and times, and a pipe its permissions. In a directory that others
-    /// may write to, another file may have its name by now, such as a second name of one that
-    /// matters: so what has the name is held first, and refused if it cannot be what was made.
+    /// Gives a link or a pipe that was just made its owner and times, and a pipe its permissions.
+    /// In a directory that others may write to, another file may have its name by now, such as a
+    /// second name of one that matters: so what has the name is held first, and refused if it
+    /// cannot be what was made.
     pub fn dress_name(&self, name: &[u8], metadata: &FileMetadata, owner: bool) -> io::Result<MadeName> {
         let held = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let held = openat(&self.fd, OsStr::from_bytes(name), held, Mode::empty())?;

@@ -63,7 +63,7 @@ impl IntegrityDevice {
     pub(crate) fn read(member: &Member) -> Result<Self, Problem> {
         let name = &member.name;
         let bytes = member.read(0, SUPERBLOCK_BYTES)?;
-        let unusable = |error: IntegrityError| unsupported(name, error.to_string());
+        let unusable = |error: IntegrityError| unsupported(name, &error.to_string());
         let superblock = IntegritySuperblock::parse(&bytes).map_err(unusable)?;
         let layout = IntegrityLayout::of(&superblock).map_err(unusable)?;
         if superblock.is_apart() {
@@ -150,7 +150,7 @@ impl IntegrityDevice {
     }
 }
 
-fn unsupported(name: &str, what: String) -> Problem {
+fn unsupported(name: &str, what: &str) -> Problem {
     Problem::new(
         Code::IntegrityUnsupported,
         format!("{name}: dm-integrity: {what}"),

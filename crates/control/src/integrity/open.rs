@@ -125,7 +125,7 @@ impl OpenedTags {
     fn read_bitmap(&self, member: &Member) -> Result<Vec<u8>, Problem> {
         let bitmap = self.layout.bitmap().filter(|(_, len)| *len <= BITMAP_BYTES_MAX);
         let Some((at, len)) = bitmap else {
-            return Err(unsupported(&member.name, "its bitmap does not fit its place".to_owned()));
+            return Err(unsupported(&member.name, "its bitmap does not fit its place"));
         };
         Ok(member.read(at, len as usize)?)
     }

@@ -170,14 +170,14 @@ impl MemberScan {
     /// Why what lies on it as [`MemberOrigin::Layered`] cannot be read, if it cannot.
     #[must_use]
     pub fn layer_problem(&self) -> Option<&Problem> {
-        let checked = self.integrity.as_ref().and_then(|device| device.problem());
+        let checked = self.integrity.as_ref().and_then(IntegrityDevice::problem);
         checked.or_else(|| self.bcache.as_ref()?.problem.as_ref())
     }
 
     /// What it is as a device of dm-integrity or bcache, in a few words.
     #[must_use]
     pub fn layer_summary(&self) -> Option<String> {
-        let checked = self.integrity.as_ref().map(|device| device.summary());
+        let checked = self.integrity.as_ref().map(IntegrityDevice::summary);
         checked.or_else(|| Some(self.bcache.as_ref()?.summary()))
     }
 

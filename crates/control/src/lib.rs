@@ -16,11 +16,13 @@
 //! 4. A state that cannot be shown to be right is refused or served read-only, with a code, a
 //!    reason and a way out.
 
+pub mod bcache;
 mod byte_range;
 mod claim;
 pub mod crypt;
 pub mod erase;
 pub mod events;
+pub mod integrity;
 mod layer;
 pub mod lvm;
 pub mod md;

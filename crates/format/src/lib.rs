@@ -1,6 +1,7 @@
 //! On-disk formats as values: md superblocks, bitmap, bad-block log, PPL, journal; LVM2 labels and
 //! metadata; losslessly there and back. What device-mapper's targets keep under LVM2's volumes;
-//! partition tables; maps of copies; headers of LUKS; metadata of firmware RAID.
+//! partition tables; maps of copies; headers of LUKS; devices of dm-integrity and bcache;
+//! metadata of firmware RAID.
 //!
 //! Bytes come in as slices and go out as arrays or vectors; nothing here opens a file, reads a
 //! clock or knows a path. The byte layouts are written down in docs/formats.md and cited by
@@ -17,6 +18,7 @@
 //! Reading order: [`md`] (start with `md/superblock.rs`), then [`lvm`], [`dm`], [`partition`] and
 //! [`probe`].
 
+pub mod bcache;
 mod bytes;
 mod crc32;
 pub mod ddf;
@@ -24,6 +26,7 @@ pub mod dm;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod imsm;
+pub mod integrity;
 pub mod luks;
 pub mod lvm;
 pub mod md;

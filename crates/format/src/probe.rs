@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use crate::bytes::{array, be32, le16, le32, le64};
+use crate::integrity;
 use crate::lvm::Id;
 use crate::partition::Guid;
 use crate::partition::mbr::Mbr;
@@ -46,6 +47,8 @@ pub enum SignatureKind {
     Luks1,
     /// LUKS version 2.
     Luks2,
+    /// A device of dm-integrity.
+    Integrity,
     /// BitLocker.
     BitLocker,
     /// FAT12, FAT16 or FAT32.
@@ -87,6 +90,7 @@ impl SignatureKind {
             SignatureKind::Swap => "swap",
             SignatureKind::Luks1 => "LUKS1",
             SignatureKind::Luks2 => "LUKS2",
+            SignatureKind::Integrity => "dm-integrity device",
             SignatureKind::BitLocker => "BitLocker",
             SignatureKind::Fat => "vfat",
             SignatureKind::ExFat => "exfat",
@@ -208,9 +212,10 @@ fn lvm2(view: &View<'_>) -> Option<Signature> {
 
 /// Kinds told by one magic alone.
 fn simple(view: &View<'_>) -> Option<Signature> {
-    const MAGICS: [(SignatureKind, u64, &[u8]); 6] = [
+    const MAGICS: [(SignatureKind, u64, &[u8]); 7] = [
         (SignatureKind::DmRaid, 0, b"DmRd"),
         (SignatureKind::SquashFs, 0, b"hsqs"),
+        (SignatureKind::Integrity, 0, &integrity::MAGIC),
         (SignatureKind::BitLocker, 3, b"-FVE-FS-"),
         (SignatureKind::Ntfs, 3, b"NTFS    "),
         (SignatureKind::ExFat, 3, b"EXFAT   "),
@@ -402,9 +407,10 @@ mod tests {
 
     #[test]
     fn every_magic_at_its_place() {
-        let rows: [(SignatureKind, &[Patch<'_>]); 17] = [
+        let rows: [(SignatureKind, &[Patch<'_>]); 18] = [
             (SignatureKind::DmRaid, &[(0, b"DmRd")]),
             (SignatureKind::SquashFs, &[(0, b"hsqs")]),
+            (SignatureKind::Integrity, &[(0, b"integrt\0")]),
             (SignatureKind::BitLocker, &[(3, b"-FVE-FS-"), (510, &[0x55, 0xaa])]),
             (SignatureKind::Ntfs, &[(3, b"NTFS    "), (510, &[0x55, 0xaa])]),
             (SignatureKind::ExFat, &[(3, b"EXFAT   "), (510, &[0x55, 0xaa])]),

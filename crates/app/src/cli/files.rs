@@ -81,16 +81,17 @@ Examples:
   wattle get disk*.img --path /home/anna --to rescued
   wattle get disk*.img --to rescued --checksums rescued.sha256
   wattle get disk*.img --to rescued --resume    goes on after the disk was full
-  wattle get disk*.img --path /etc/fstab --to -")]
+  wattle get disk*.img --path /etc/fstab --to -
+  wattle get disk*.img --path /home --to - > home.tar    as a tar archive")]
 pub struct GetArgs {
     #[command(flatten)]
     pub on: FilesOn,
     /// The file, or the directory with everything below, from the root of the file system.
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub path: OsString,
-    /// The directory to put it into, made if it is not there; - writes a file's bytes to the
-    /// standard output.
-    #[arg(long, value_name = "DIR")]
+    /// The directory to put it into, made if it is not there; - writes a file's bytes, or of a
+    /// directory a tar archive, to the standard output, and -.tar an archive of either.
+    #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
     pub to: OsString,
     /// Write the SHA-256 of every file that came out here, for `sha256sum -c` in DIR.
     #[arg(long, value_name = "FILE")]

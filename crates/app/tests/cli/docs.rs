@@ -231,7 +231,7 @@ fn the_readme_says_what_happens() {
 
 #[test]
 fn the_page_of_a_dead_nas_says_what_happens() {
-    run_page("docs/rescue.md", &["zstd"], 8, 8);
+    run_page("docs/rescue.md", &["zstd"], 9, 8);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! member M in slice K of disk M.
 
 mod audits;
+mod bcache;
 mod cases;
 mod client;
 mod compat;
@@ -15,6 +16,7 @@ mod cuts;
 mod groups;
 mod history;
 mod images;
+mod integrity;
 mod judge;
 mod left;
 mod logs;
@@ -353,4 +355,18 @@ fn what_linux_runs_is_audited_while_it_runs() {
 fn what_mdadm_shows_of_arrays_that_run_is_shown_alike() {
     let Some(guest) = Guest::ready("6.12") else { return };
     shown::judge(&guest);
+}
+
+/// Checksums, modes and journals of dm-integrity.
+#[test]
+fn devices_with_checksums_are_read_as_linux_reads_them() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    integrity::judge(&guest);
+}
+
+/// Backing devices of bcache, with their caches and without.
+#[test]
+fn backing_devices_are_read_where_they_have_all_data() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    bcache::judge(&guest);
 }

@@ -296,7 +296,7 @@ impl Member {
             let device = device.map_err(|source| MemberError::overlaid(&self.name, &source))?;
             return Ok(Self { device, below, ..self.clone() });
         }
-        let read_only = self.identity == Identity::Remote && !below.writable();
+        let read_only = matches!(self.identity, Identity::Remote | Identity::Layer) && !below.writable();
         match claim {
             Claim::Write if read_only => Err(open_error(&self.name, OpenError::ReadOnly)),
             _ => Ok(Self { device: below.clone(), below, ..self.clone() }),

@@ -559,13 +559,29 @@ codes! {
         "The log of a RAID 5 journal was to be replayed in memory, and a page of it could not be read, a member could not give what its stripe \
          has, or the log changed since the array was looked at. Nothing was written.";
     IntegrityJournal = 343, Refused, "an integrity device has a journal of its own",
-        "The images of a volume with checksums (`lvcreate --raidintegrity y`) are devices of dm-integrity. In its journal mode, the default of LVM2, \
+        "A device of dm-integrity whose journal is damaged or encrypted is not read without --force=journal: writes that were acknowledged may be only there. \
+         A journal that can be followed is replayed in memory. The images of a volume with checksums (`lvcreate --raidintegrity y`) are devices of dm-integrity. In its journal mode, the default of LVM2, \
          writes that were acknowledged may be only in its journal, whose entries are not read here. In its bitmap mode (`--raidintegritymode \
          bitmap`) all data is in its place and is read, without comparing it with its checksums. `--force=journal` reads the data of an image in journal mode, and may \
          return old data where the machine had crashed.";
     DamagedWritecache = 344, Failed, "a writecache cannot be followed",
         "What a volume of type writecache has in its cache is newer than its origin, and the list at the start of the cache says which blocks \
          these are. That list does not hold, or is not what the volume group's text speaks of. Nothing is made up from it.";
+    IntegrityUnsupported = 345, Refused, "a device with checksums that is not read",
+        "The superblock of dm-integrity speaks of something of which it is not known how it lies on the device: a version or flags that came later, tags \
+         in the drive's own metadata of sectors, data on another device. The message names what it is. integritysetup opens it on a \
+         system that knows it.";
+    IntegrityUnknownTags = 346, Failed, "what checksums are made with is not known",
+        "A device of dm-integrity does not say which checksum its tags are of: Linux is told at every start, and here every one that is known is tried on \
+         blocks of the device. None of them gives their tags. Tags may be codes with a key (HMAC), which `--key-file` gives; of a device that was never \
+         written as a whole (`integritysetup format --no-wipe`) tags may mean nothing.";
+    BcacheDirty = 347, Refused, "the newest data is on a cache",
+        "The device is a backing device of bcache in the mode write-back, and its cache has writes that were acknowledged and are not here yet. \
+         Which these are is in the cache's own tree, which is not read: the device alone is old in places that nothing here tells. Let Linux \
+         write the cache back. `--force=cache` reads the device as it is; files may be old, torn or missing.";
+    BcacheUnusable = 348, Failed, "a superblock of bcache is damaged or not known",
+        "The superblock says where the data of a backing device begins and whether its cache has newer data. It is not used where its checksum \
+         is wrong or its version is not known.";
     LinuxTooOld = 360, Refused, "that Linux does not open an array",
         "Superblocks say what a kernel has to know, and a kernel that does not know it refuses the array. The message names what it is. \
          What can be taken back without loss `wattle compat` takes back; all else is taken out by a Linux, or a wattle, that opens the array. \

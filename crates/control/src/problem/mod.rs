@@ -171,6 +171,8 @@ pub enum Check {
     BlockSize,
     /// Do without what a journal holds, where it is missing or cannot be followed.
     Journal,
+    /// Read what lies below a cache without what only the cache has.
+    Cache,
 }
 
 impl Check {
@@ -190,6 +192,7 @@ impl Check {
         Self::ReshapePosition,
         Self::BlockSize,
         Self::Journal,
+        Self::Cache,
     ];
 
     /// As on the command line.
@@ -199,6 +202,7 @@ impl Check {
             Self::BlockSize => "block-size",
             Self::ReshapePosition => "reshape-position",
             Self::Journal => "journal",
+            Self::Cache => "cache",
             Self::DirtyDegraded => "dirty-degraded",
             Self::Signature => "signature",
             Self::SplitBrain => "split-brain",

@@ -14,10 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::signature::{FoundSignature, readable_signatures};
 use wattle_format::lvm::Id;
 use wattle_format::md::backup::{self, ReshapeBackup, ReshapeBackupError};
-use wattle_format::md::{RawSuperblock, Superblock, SuperblockError};
+use wattle_format::md::{RawSuperblock, Superblock, SuperblockError, Version};
 use wattle_format::partition::{Partition, PartitionTable};
+use wattle_format::probe::SignatureKind;
 
+use crate::bcache::BcacheDevice;
 use crate::crypt::Encryption;
+use crate::integrity::IntegrityDevice;
 use crate::lvm::damaged_label;
 use crate::lvm::physical::{self, Members, PhysicalVolume};
 use crate::md::areas;
@@ -82,6 +85,12 @@ pub enum MemberOrigin {
         /// Which of [`Scan::members`].
         of: MemberId,
     },
+    /// It is what is on another beside what that one keeps about it: checksums, the place of a
+    /// cache.
+    Layered {
+        /// Which of [`Scan::members`].
+        of: MemberId,
+    },
 }
 
 /// A member and what is on it.
@@ -100,6 +109,10 @@ pub struct MemberScan {
     pub container: Option<ContainerMetadata>,
     /// How it is encrypted; `None` for nearly all, and before it was looked at.
     pub encryption: Option<Encryption>,
+    /// What it is as a device of dm-integrity, if it is one; `None` before it was looked at.
+    pub integrity: Option<IntegrityDevice>,
+    /// What it is as a device of bcache, if it is one; `None` before it was looked at.
+    pub bcache: Option<BcacheDevice>,
     /// Something to know of it that is no problem.
     pub note: Option<String>,
     /// What it keeps of an array that is being reshaped, if it is a backup file.
@@ -145,6 +158,38 @@ impl MemberScan {
             return Ok(now.member);
         }
         Err(MemberError::Changed { name: now.member.name }.into())
+    }
+
+    /// Why there is no way into it, if something lies on it that is not open.
+    #[must_use]
+    pub fn not_opened(&self) -> Option<Problem> {
+        let encrypted = self.encryption.as_ref().and_then(|found| found.problem(&self.member.name));
+        encrypted.or_else(|| self.layer_problem().cloned())
+    }
+
+    /// Why what lies on it as [`MemberOrigin::Layered`] cannot be read, if it cannot.
+    #[must_use]
+    pub fn layer_problem(&self) -> Option<&Problem> {
+        let checked = self.integrity.as_ref().and_then(IntegrityDevice::problem);
+        checked.or_else(|| self.bcache.as_ref()?.problem.as_ref())
+    }
+
+    /// What it is as a device of dm-integrity or bcache, in a few words.
+    #[must_use]
+    pub fn layer_summary(&self) -> Option<String> {
+        let checked = self.integrity.as_ref().map(IntegrityDevice::summary);
+        checked.or_else(|| Some(self.bcache.as_ref()?.summary()))
+    }
+
+    /// Whether it was recognised as a device on which another lies that ends where it ends:
+    /// dm-integrity, or bcache with nothing else before its superblock.
+    fn is_below_another(&self) -> bool {
+        let is_bcache = |found: &FoundSignature| {
+            found.kind == Some(SignatureKind::Bcache)
+                && self.signatures.iter().all(|other| other.offset_bytes >= found.offset_bytes)
+        };
+        let is_integrity = |found: &FoundSignature| found.kind == Some(SignatureKind::Integrity);
+        self.signatures.iter().any(|found| is_integrity(found) || is_bcache(found))
     }
 
     /// Whether a file system was recognised on it.
@@ -372,7 +417,10 @@ impl Scan {
             return;
         }
         let (of, table) = (self.members.next_id(), partitions_of(&whole.member));
-        let Some(table) = table.filter(|table| table.partitions.iter().any(Partition::is_usable)) else {
+        let Some(table) = table
+            .filter(|_| !whole.is_below_another() || whole.facts.is_some())
+            .filter(|table| table.partitions.iter().any(Partition::is_usable))
+        else {
             self.members.push(whole);
             return;
         };
@@ -515,6 +563,8 @@ fn bare(member: Member, origin: MemberOrigin) -> MemberScan {
         table: None,
         container: None,
         encryption: None,
+        integrity: None,
+        bcache: None,
         note: None,
         backup: None,
         superblocks,
@@ -541,6 +591,9 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         unreadable: unreadable.into_iter().chain(unread_signatures).collect(),
         ..bare(member, origin)
     };
+    if found.is_below_another() {
+        drop_content(&mut found);
+    }
     found.chosen = match found.superblocks.as_slice() {
         [] => None,
         [_] => Some(0),
@@ -553,7 +606,8 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         }
     };
     found.facts = found.superblock().map(|superblock| areas::member_facts(&found.member, superblock));
-    if matches!(found.origin, MemberOrigin::Given | MemberOrigin::Logical { .. }) {
+    if !found.is_below_another() && matches!(found.origin, MemberOrigin::Given | MemberOrigin::Logical { .. })
+    {
         containers::look_at(&mut found);
     }
     if found.container.is_some() {
@@ -591,6 +645,18 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         };
     }
     found
+}
+
+/// Takes what lies at the end of a device of dm-integrity or bcache for what it is: a part of what
+/// is on it. The last sectors of either are the same. A superblock that says where it lies is the
+/// device's own if that is where it was found: the device became a member later.
+fn drop_content(found: &mut MemberScan) {
+    found.superblocks.retain(|superblock| superblock.version() != Version::V090);
+    found.damaged.clear();
+    if found.superblocks.is_empty() {
+        let own = [Some(SignatureKind::Integrity), Some(SignatureKind::Bcache)];
+        found.signatures.retain(|signature| own.contains(&signature.kind));
+    }
 }
 
 /// What a backup file says of itself; `None` if it is none.

@@ -103,6 +103,18 @@ impl Stack {
                 volumes.push(self.decrypted(ix, of));
                 continue;
             }
+            if let MemberOrigin::Layered { .. } = seen.origin {
+                volumes.push(NamedVolume {
+                    name: name.clone(),
+                    array: None,
+                    unique: name.clone(),
+                    is_skipped: false,
+                    also: name.rsplit('/').next().map(str::to_owned).into_iter().collect(),
+                    is_top: !self.is_below(ix) && seen.facts.is_none(),
+                    member: seen.problem.clone().map_or(Ok(ix), Err),
+                });
+                continue;
+            }
             if !matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
                 || seen.facts.is_some()
                 || seen.container.is_some()
@@ -146,7 +158,7 @@ impl Stack {
 
     /// Why there is no way into each encrypted member that is not open.
     pub fn not_opened(&self) -> impl Iterator<Item = Problem> + '_ {
-        self.scan.members.iter().filter_map(Self::locked_problem)
+        self.scan.members.iter().filter_map(MemberScan::not_opened)
     }
 
     /// A member for which a key was given that does not open it, while an array that `volumes` lie
@@ -160,16 +172,16 @@ impl Stack {
         let Some(array) = lacking.into_iter().find(|assembly| !assembly.missing().is_empty()) else {
             return Ok(());
         };
-        let refused = self.scan.members.iter().find_map(|seen| match &seen.encryption.as_ref()?.state {
-            LockState::Refused(problem) => Some((&seen.member.name, problem)),
-            _ => None,
+        let refused = self.scan.members.iter().find_map(|seen| match &seen.encryption {
+            Some(Encryption { state: LockState::Refused(problem), .. }) => Some((&seen.member.name, problem)),
+            _ => Some((&seen.member.name, seen.layer_problem()?)),
         });
         let Some((name, problem)) = refused else { return Ok(()) };
         Err(Problem::new(
             problem.code,
             format!("{} lacks a member, and {}", array.name(), problem.what),
             "it may be what the array lacks, and what is written without it leaves it behind",
-            format!("give the key of {name}, or leave {name} out of the members; --read-only needs neither"),
+            format!("have {name} opened, with its key if that is it, or leave {name} out of the members; --read-only needs neither"),
         )
         .of_member(name))
     }
@@ -178,10 +190,6 @@ impl Stack {
     fn unknown_drive(&self) -> Option<Problem> {
         let mut problems = self.scan.members.iter().filter_map(|seen| seen.problem.as_ref());
         problems.find(|problem| problem.code == Code::ContainerDriveUnknown).cloned()
-    }
-
-    fn locked_problem(seen: &MemberScan) -> Option<Problem> {
-        seen.encryption.as_ref()?.problem(&seen.member.name)
     }
 
     /// The volume called `name`; without a name the only one that nothing else lies on.
@@ -257,7 +265,7 @@ impl Stack {
             Err(problem) if name.is_none() && problem.code == Code::SeveralVolumes => problem,
             Ok(found) => {
                 let seen = found.member.as_ref().map(|&member| &self.scan.members[member]);
-                let locked = seen.ok().and_then(Self::locked_problem);
+                let locked = seen.ok().and_then(MemberScan::not_opened);
                 return locked.map_or(Ok(found), Err);
             }
             Err(problem) => return Err(problem),
@@ -296,7 +304,7 @@ impl Stack {
             Some((kind, signature.uuid.clone()))
         });
         match found.next() {
-            None if seen.problem.is_some() || Self::locked_problem(seen).is_some() => Err(()),
+            None if seen.problem.is_some() || seen.not_opened().is_some() => Err(()),
             found => Ok(found),
         }
     }
@@ -359,6 +367,10 @@ impl Stack {
                     below.wanted.encrypted.extend(encryption.map(|found| found.header.uuid.clone()));
                     todo.push(of);
                 }
+                MemberOrigin::Layered { of } => {
+                    below.wanted.layered.insert(self.scan.members[of].member.name.clone());
+                    todo.push(of);
+                }
                 MemberOrigin::Array(array) => {
                     if !below.arrays.contains(&array) {
                         below.arrays.push(array);
@@ -378,15 +390,22 @@ impl Stack {
         below
     }
 
-    /// What to know of a logical volume: parts of it that are missing, what was done without.
+    /// What to know of a volume: of a logical one parts that are missing and what was done without,
+    /// of what has checksums below it where none count, of what had a cache what it had.
     #[must_use]
     pub fn notes(&self, member: MemberId) -> Vec<String> {
+        let mut notes = Vec::new();
+        let below = self.below(&[member]).wanted.layered;
+        for seen in self.scan.members.iter().filter(|seen| below.contains(&seen.member.name)) {
+            notes.extend(seen.integrity.iter().flat_map(|device| device.notes(&seen.member.name)));
+            notes.extend(seen.bcache.iter().filter_map(|device| device.note.clone()));
+        }
         let MemberOrigin::Logical { group, volume } = self.scan.members[member].origin else {
-            return Vec::new();
+            return notes;
         };
         let group = &self.groups[group];
         let state = &group.volumes[&volume];
-        let mut notes = state.notes.clone();
+        notes.extend(state.notes.iter().cloned());
         if state.partial {
             let (name, missing) = (group.full_name(group.lv(volume)), group.missing().join(", "));
             notes.push(format!(
@@ -412,7 +431,7 @@ impl Stack {
     #[must_use]
     pub fn is_below(&self, ix: MemberId) -> bool {
         let member = &self.scan.members[ix];
-        let is_inside = |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Decrypted { of } if of == ix);
+        let is_inside = |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Decrypted { of } | MemberOrigin::Layered { of } if of == ix);
         member.facts.is_some()
             || member.container.is_some()
             || member.table.is_some()

@@ -167,7 +167,7 @@ impl Stack {
     #[must_use]
     pub fn is_relied_on(&self, member: MemberId) -> bool {
         let is_used = |(ix, seen): (MemberId, &MemberScan)| {
-            matches!(seen.origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Decrypted { of } if of == member)
+            matches!(seen.origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Decrypted { of } | MemberOrigin::Layered { of } if of == member)
                 && (self.volumes.contains_key(&ix) || self.is_relied_on(ix))
         };
         self.groups.iter().any(|group| group.devices.contains(&Some(member)))
@@ -177,7 +177,7 @@ impl Stack {
 
     /// Takes a member away that nothing relies on, with its partitions.
     fn forget(&mut self, gone: MemberId) {
-        let is_part = |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Decrypted { of } if of == gone);
+        let is_part = |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Decrypted { of } | MemberOrigin::Layered { of } if of == gone);
         while let Some(part) = self.scan.members.find(is_part) {
             self.forget(part);
         }

@@ -12,6 +12,7 @@
 mod change;
 mod find;
 mod follow;
+mod layered;
 mod sites;
 mod unlock;
 
@@ -75,6 +76,8 @@ pub struct WantedLayers {
     pub groups: BTreeSet<Id>,
     /// Encrypted members, by the UUID in their headers.
     pub encrypted: BTreeSet<String>,
+    /// Members that others lie on as [`MemberOrigin::Layered`], by their names.
+    pub layered: BTreeSet<String>,
 }
 
 /// How arrays are started by their owner.
@@ -133,6 +136,8 @@ pub struct Stack {
     volumes: BTreeMap<MemberId, VolumeRef>,
     /// Members that were looked at for whether they are encrypted.
     looked: BTreeSet<MemberId>,
+    /// Members that were looked at for whether they are devices of dm-integrity or bcache.
+    looked_for_layers: BTreeSet<MemberId>,
     /// Everything that runs, in the order in which it was started.
     running: Vec<Layer>,
     options: StackOptions,
@@ -156,6 +161,7 @@ impl Stack {
             logical: BTreeMap::new(),
             volumes: BTreeMap::new(),
             looked: BTreeSet::new(),
+            looked_for_layers: BTreeSet::new(),
             running: Vec::new(),
             options,
         };
@@ -170,6 +176,7 @@ impl Stack {
                 }
                 if found.is_empty() && which == Completeness::Whole {
                     found = stack.unlock(core).await?;
+                    found.extend(stack.open_layered(core).await?);
                 }
             }
             if found.is_empty() {
@@ -411,7 +418,7 @@ impl Stack {
             MemberOrigin::Logical { group, volume } => {
                 self.logical.get(&(group, volume)).cloned().expect("a volume that became a member is open")
             }
-            MemberOrigin::Decrypted { .. } => {
+            MemberOrigin::Decrypted { .. } | MemberOrigin::Layered { .. } => {
                 let (name, device) = (seen.member.name.clone(), seen.member.device.clone());
                 let read_only = self.options.purpose != Purpose::Write;
                 let handle = bare(core, &name, device, read_only).await?;

@@ -28,9 +28,10 @@ pub type MemberIdentity = (UndoTargetKind, Option<String>);
 pub fn key(stack: &Stack, member: MemberId) -> MemberIdentity {
     let seen = &stack.scan.members[member];
     match seen.origin {
-        MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Container { .. } => {
-            (UndoTargetKind::Member, Some(absolute(&seen.member.name)))
-        }
+        MemberOrigin::Given
+        | MemberOrigin::Partition { .. }
+        | MemberOrigin::Container { .. }
+        | MemberOrigin::Layered { .. } => (UndoTargetKind::Member, Some(absolute(&seen.member.name))),
         MemberOrigin::Array(array) => {
             (UndoTargetKind::Array(stack.scan.arrays[array].assembly.array.set_uuid.0), None)
         }

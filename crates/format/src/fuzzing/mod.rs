@@ -9,7 +9,10 @@ pub use containers::{fuzz_ddf, fuzz_imsm};
 use crate::dm::{self, ArrayWalk, Walk, cache, raid, snapshot, thin, writecache};
 use sha2::{Digest, Sha256};
 
+use crate::bcache::{self, BcacheRole, BcacheSuperblock};
+
 use crate::bytes::put;
+use crate::integrity::{self, IntegrityLayout, IntegritySuperblock, JournalSection};
 use crate::luks;
 use crate::lvm::area::Header;
 use crate::lvm::label::{Area, SCAN_BYTES};
@@ -453,6 +456,45 @@ pub fn fuzz_luks(data: &[u8]) {
     }
 }
 
+/// Superblocks of dm-integrity, where their layouts say things lie, and journals of those.
+pub fn fuzz_integrity(data: &[u8]) {
+    let Ok(superblock) = IntegritySuperblock::parse(data) else { return };
+    let Ok(layout) = IntegrityLayout::of(&superblock) else { return };
+    let per_block = 1 << superblock.log2_sectors_per_block;
+    for sector in [0, superblock.provided_sectors / 2, superblock.provided_sectors - 1] {
+        let sector = sector / per_block * per_block;
+        assert!(superblock.is_apart() || layout.tag_at_bytes(sector) < layout.data_sector(sector) * 512);
+        assert!(superblock.is_apart() || layout.run_sectors(sector) >= per_block);
+    }
+    let _ = (layout.bitmap(), layout.end_bytes(), superblock.tags_end_sector());
+    let mut rounds = Vec::new();
+    for section in 0..layout.sections.min(64) {
+        let part = layout.section_at_bytes(section)..layout.section_at_bytes(section + 1);
+        let Some(bytes) = data.get(part.start as usize..part.end as usize) else { break };
+        let _ = JournalSection::is_unused(&layout, bytes);
+        let Ok(found) = JournalSection::parse(&layout, section, bytes) else { continue };
+        assert!(found.blocks.len() <= layout.section_entries as usize);
+        rounds.push(found.rounds);
+    }
+    let order = integrity::replay_order(&rounds).unwrap_or_default();
+    assert!(order.len() <= rounds.len());
+}
+
+/// Superblocks of bcache, as they are and with a checksum that is right.
+pub fn fuzz_bcache(data: &[u8]) {
+    let mut sealed = data.to_vec();
+    if sealed.len() >= 208 {
+        put(&mut sealed, 24, &bcache::MAGIC);
+        bcache::seal(&mut sealed);
+    }
+    for found in [data, &sealed].into_iter().filter_map(|bytes| BcacheSuperblock::parse(bytes).ok()) {
+        assert!(found.block_bytes.is_power_of_two() && found.block_bytes >= 512);
+        if let BcacheRole::Backing { data_sector, .. } = found.role {
+            assert!((16..1 << 48).contains(&data_sector));
+        }
+    }
+}
+
 /// A first header of LUKS2 of 16 KiB around this JSON.
 #[must_use]
 pub fn luks_header(json: &[u8]) -> Vec<u8> {
@@ -473,7 +515,7 @@ pub fn luks_header(json: &[u8]) -> Vec<u8> {
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 20] = [
+pub const ALL: [(&str, FuzzTarget); 22] = [
     ("superblock", fuzz_superblock),
     ("bitmap", fuzz_bitmap),
     ("badblocks", fuzz_badblocks),
@@ -492,6 +534,8 @@ pub const ALL: [(&str, FuzzTarget); 20] = [
     ("overlay", fuzz_overlay),
     ("undo", fuzz_undo),
     ("luks", fuzz_luks),
+    ("integrity", fuzz_integrity),
+    ("bcache", fuzz_bcache),
     ("imsm", containers::fuzz_imsm),
     ("ddf", containers::fuzz_ddf),
 ];

@@ -148,6 +148,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds.push(map);
     seeds.push(LUKS1.to_vec());
     seeds.push(LUKS2_JSON.to_vec());
+    // A superblock of dm-integrity with its journal, as Linux left them.
+    seeds.push(include_bytes!("../data/integrity.bin").to_vec());
     // Ends of drives of containers that mdadm wrote; that of DDF with shorter tables.
     let drives: [&[u8]; 3] = [
         include_bytes!("../data/imsm.bin"),

@@ -82,6 +82,8 @@ pub fn devices(stack: &Stack, on: &[String]) -> Result<Vec<MemberId>, Problem> {
             && seen.container.is_none()
             && seen.table.is_none()
             && seen.encryption.is_none()
+            && seen.integrity.is_none()
+            && seen.bcache.is_none()
     });
     let found: Vec<_> = free.map(|(ix, _)| ix).collect();
     for &ix in &found {
@@ -201,7 +203,10 @@ pub fn linux_name(stack: &Stack, member: MemberId) -> String {
             Some(encryption) => format!("/dev/mapper/luks-{}", encryption.header.uuid),
             None => seen.member.name.clone(),
         },
-        MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Container { .. } => {
+        MemberOrigin::Given
+        | MemberOrigin::Partition { .. }
+        | MemberOrigin::Container { .. }
+        | MemberOrigin::Layered { .. } => {
             let path = wattle_rt::path_of_text(&seen.member.name).canonicalize();
             path.ok()
                 .and_then(|path| path.to_str().map(str::to_owned))

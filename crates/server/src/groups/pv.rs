@@ -151,9 +151,10 @@ pub async fn size_bytes(core: &Core, stack: &mut Stack, member: MemberId) -> Res
         MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Container { .. } => {
             Ok(stack.scan.members[member].member.device.size_bytes())
         }
-        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } | MemberOrigin::Decrypted { .. } => {
-            Ok(stack.volume(core, member).await?.size_bytes())
-        }
+        MemberOrigin::Array(_)
+        | MemberOrigin::Logical { .. }
+        | MemberOrigin::Decrypted { .. }
+        | MemberOrigin::Layered { .. } => Ok(stack.volume(core, member).await?.size_bytes()),
     }
 }
 
@@ -163,7 +164,10 @@ async fn stripe_bytes(core: &Core, stack: &mut Stack, member: MemberId) -> Resul
         MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Container { .. } => {
             stack.scan.members[member].member.device.io_opt_bytes()
         }
-        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } | MemberOrigin::Decrypted { .. } => {
+        MemberOrigin::Array(_)
+        | MemberOrigin::Logical { .. }
+        | MemberOrigin::Decrypted { .. }
+        | MemberOrigin::Layered { .. } => {
             let opened = stack.volume(core, member).await?.open(core);
             opened.map_or(0, |volume| volume.io_opt_bytes())
         }

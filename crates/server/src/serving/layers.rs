@@ -161,7 +161,10 @@ fn on_drive(stack: &Stack, member: MemberId) -> bool {
     match stack.scan.members[member].origin {
         MemberOrigin::Given => true,
         MemberOrigin::Partition { of, .. } | MemberOrigin::Container { of, .. } => on_drive(stack, of),
-        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } | MemberOrigin::Decrypted { .. } => false,
+        MemberOrigin::Array(_)
+        | MemberOrigin::Logical { .. }
+        | MemberOrigin::Decrypted { .. }
+        | MemberOrigin::Layered { .. } => false,
     }
 }
 

@@ -104,6 +104,9 @@ fn device(stack: &Stack, seen: &MemberScan) -> DeviceFacts {
         Found::Decrypted { of } => {
             DeviceOrigin::Partition { of: place(stack, of), start: encrypted_from(stack, of) }
         }
+        Found::Layered { of } => {
+            DeviceOrigin::Partition { of: place(stack, of), start: layered_from(stack, of) }
+        }
         Found::Array(array) => DeviceOrigin::Array(nth(stack.scan.arrays.ids(), array)),
         Found::Logical { group, volume } => DeviceOrigin::Logical {
             group: nth(stack.groups.ids(), group),
@@ -256,9 +259,10 @@ fn file_system(stack: &Stack, ix: MemberId, layout: &FileSystemLayout) -> FileSy
 fn array_below(stack: &Stack, ix: MemberId) -> Option<&ArrayScan> {
     match stack.scan.members[ix].origin {
         Found::Given => None,
-        Found::Partition { of, .. } | Found::Container { of, .. } | Found::Decrypted { of } => {
-            array_below(stack, of)
-        }
+        Found::Partition { of, .. }
+        | Found::Container { of, .. }
+        | Found::Decrypted { of }
+        | Found::Layered { of } => array_below(stack, of),
         Found::Array(array) => Some(&stack.scan.arrays[array]),
         Found::Logical { group, volume: number } => {
             let group = &stack.groups[group];
@@ -273,6 +277,13 @@ fn array_below(stack: &Stack, ix: MemberId) -> Option<&ArrayScan> {
 fn encrypted_from(stack: &Stack, of: MemberId) -> u64 {
     let encryption = stack.scan.members[of].encryption.as_ref();
     encryption.and_then(|found| found.header.segments.first()).map_or(0, |segment| segment.offset_bytes)
+}
+
+/// Where what lies on a member beside what that keeps about it begins, bytes.
+fn layered_from(stack: &Stack, of: MemberId) -> u64 {
+    let seen = &stack.scan.members[of];
+    let checked = seen.integrity.as_ref().map(|device| bytes(device.layout.data_sector(0)));
+    checked.or_else(|| seen.bcache.as_ref()?.data_at_bytes()).unwrap_or(0)
 }
 
 /// The names of an array's members by their slots.
@@ -299,6 +310,9 @@ fn slot(stack: &Stack, ix: MemberId, at: u64) -> Option<u16> {
         }
         Found::Container { of, start_sector } => slot(stack, of, bytes(start_sector).checked_add(at)?),
         Found::Decrypted { of } => slot(stack, of, encrypted_from(stack, of).checked_add(at)?),
+        // Tags lie between the data: only its start is where it is said to be.
+        Found::Layered { of } if stack.scan.members[of].integrity.is_some() => None,
+        Found::Layered { of } => slot(stack, of, layered_from(stack, of).checked_add(at)?),
         Found::Array(array) => {
             let geometry = stack.scan.arrays[array].assembly.geometry.as_ref()?;
             let sector = Sector(at / SECTOR_BYTES);

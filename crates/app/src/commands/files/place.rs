@@ -158,9 +158,10 @@ impl OutputDirectory {
         dress(&self.fd, metadata, owner)
     }
 
-    /// Gives a link or a pipe that was just made its owner and times. In a directory that others
-    /// may write to, another file may have its name by now, such as a second name of one that
-    /// matters: so what has the name is held first, and refused if it cannot be what was made.
+    /// Gives a link or a pipe that was just made its owner and times, and a pipe its permissions.
+    /// In a directory that others may write to, another file may have its name by now, such as a
+    /// second name of one that matters: so what has the name is held first, and refused if it
+    /// cannot be what was made.
     pub fn dress_name(&self, name: &[u8], metadata: &FileMetadata, owner: bool) -> io::Result<MadeName> {
         let held = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let held = openat(&self.fd, OsStr::from_bytes(name), held, Mode::empty())?;
@@ -181,10 +182,15 @@ impl OutputDirectory {
             let (uid, gid) = (Uid::from_raw(metadata.uid), Gid::from_raw(metadata.gid));
             chownat(&held, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
         }
+        // The name that the kernel has for the descriptor.
+        let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+        if metadata.kind == FileKind::Fifo {
+            // A link has no permissions of its own.
+            chmodat(CWD, &path, permissions(metadata, owner), AtFlags::empty())?;
+        }
         match utimensat(&held, "", &times(metadata), AtFlags::EMPTY_PATH) {
-            // Before Linux 5.8 the name that the kernel has for the descriptor has to do.
+            // Before Linux 5.8 that name has to do.
             Err(Errno::INVAL) => {
-                let path = format!("/proc/self/fd/{}", held.as_raw_fd());
                 utimensat(CWD, path, &times(metadata), AtFlags::empty())?;
             }
             set => set?,
@@ -216,12 +222,17 @@ impl MadeName {
 /// takes set-user-ID away, and every change changes times. Without its owner, a file is not given
 /// the right to act as that owner.
 pub fn dress(fd: impl AsFd, metadata: &FileMetadata, owner: bool) -> io::Result<()> {
-    const SPECIAL: u32 = 0o6000;
     if owner {
         fchown(&fd, Some(Uid::from_raw(metadata.uid)), Some(Gid::from_raw(metadata.gid)))?;
     }
-    fchmod(&fd, Mode::from_raw_mode(if owner { metadata.mode } else { metadata.mode & !SPECIAL }))?;
+    fchmod(&fd, permissions(metadata, owner))?;
     Ok(futimens(&fd, &times(metadata))?)
+}
+
+/// Without its owner a file does not act in an owner's name.
+fn permissions(metadata: &FileMetadata, owner: bool) -> Mode {
+    const SPECIAL: u32 = 0o6000;
+    Mode::from_raw_mode(if owner { metadata.mode } else { metadata.mode & !SPECIAL })
 }
 
 fn times(metadata: &FileMetadata) -> Timestamps {

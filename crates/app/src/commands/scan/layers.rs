@@ -1,8 +1,10 @@
 //! What lies on arrays and drives: partitions, volume groups, volumes; as a report and as a tree.
 
 use serde::Serialize;
+use wattle_control::bcache::{BcacheDevice, mode_word, state_word};
 use wattle_control::create::shell_word;
 use wattle_control::crypt::{Encryption, LockState};
+use wattle_control::integrity::{IntegrityDevice, IntegrityState};
 use wattle_control::lvm::{GroupScan, VolumeState};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::signature::FoundSignature;
@@ -10,6 +12,7 @@ use wattle_control::units::Units;
 use wattle_control::{ArrayId, GroupId, MemberId};
 use wattle_control::{MemberScan, Stack};
 use wattle_engine::units::SECTOR_BYTES;
+use wattle_format::bcache::BcacheRole;
 use wattle_format::luks::HeaderSource;
 use wattle_format::lvm::Id;
 use wattle_format::probe::SignatureKind;
@@ -59,6 +62,10 @@ pub struct ScannedVolumeReport {
     signatures: Vec<String>,
     /// How it is encrypted; absent if it is not.
     encryption: Option<EncryptionReport>,
+    /// What it is as a device of dm-integrity; absent if it is none.
+    integrity: Option<IntegrityReport>,
+    /// What it is to bcache; absent if it is nothing.
+    bcache: Option<BcacheReport>,
     /// Nothing else lies on it.
     top: bool,
     /// Parts of it are on physical volumes that are missing.
@@ -139,6 +146,8 @@ pub fn volumes(stack: &Stack) -> Vec<ScannedVolumeReport> {
             segments: logical.map(|(group, volume)| segment_types(group, volume)).unwrap_or_default(),
             signatures: seen.map(signatures).unwrap_or_default(),
             encryption: seen.and_then(|seen| seen.encryption.as_ref()).map(EncryptionReport::of),
+            integrity: seen.and_then(|seen| seen.integrity.as_ref()).map(IntegrityReport::of),
+            bcache: seen.and_then(|seen| seen.bcache.as_ref()).map(BcacheReport::of),
             top: volume.is_top,
             partial: state.is_some_and(|state| state.partial),
             lost_bytes: state.map_or(0, |state| state.lost_bytes),
@@ -158,6 +167,7 @@ fn kind(origin: MemberOrigin) -> &'static str {
         MemberOrigin::Array(_) => "array",
         MemberOrigin::Logical { .. } => "logical",
         MemberOrigin::Decrypted { .. } => "decrypted",
+        MemberOrigin::Layered { .. } => "layered",
     }
 }
 
@@ -238,6 +248,69 @@ impl EncryptionReport {
             state,
             problem,
         }
+    }
+}
+
+/// A device of dm-integrity.
+#[derive(Serialize)]
+struct IntegrityReport {
+    tag_bytes: u16,
+    block_bytes: u32,
+    provided_bytes: u64,
+    /// What the superblock says of its mode.
+    mode: &'static str,
+    /// `crc32c`, `hmac-sha256`; absent if it is not open.
+    checksum: Option<&'static str>,
+    /// What is read from its journal.
+    logged_blocks: u64,
+    /// What has no checksum that counts.
+    unchecked_bytes: u64,
+    problem: Option<ErrorReport>,
+}
+
+impl IntegrityReport {
+    fn of(device: &IntegrityDevice) -> Self {
+        let superblock = &device.superblock;
+        let facts = match &device.state {
+            IntegrityState::Open(facts) => Some(facts),
+            IntegrityState::Unused | IntegrityState::Refused(_) => None,
+        };
+        Self {
+            tag_bytes: superblock.tag_bytes,
+            block_bytes: superblock.block_bytes(),
+            provided_bytes: superblock.provided_sectors.saturating_mul(SECTOR_BYTES),
+            mode: device.mode(),
+            checksum: facts.and_then(|facts| facts.checksum),
+            logged_blocks: facts.map_or(0, |facts| facts.logged_blocks),
+            unchecked_bytes: facts.map_or(0, |facts| facts.unchecked_sectors.saturating_mul(SECTOR_BYTES)),
+            problem: device.problem().map(ErrorReport::from),
+        }
+    }
+}
+
+/// A device of bcache.
+#[derive(Serialize)]
+struct BcacheReport {
+    /// `backing`, `cache`.
+    role: &'static str,
+    set_uuid: String,
+    /// Of a backing device: `writeback`, `writethrough`, `writearound`, `none`.
+    mode: Option<&'static str>,
+    /// Of a backing device: `clean`, `dirty`, `no cache`, `inconsistent`.
+    state: Option<&'static str>,
+    problem: Option<ErrorReport>,
+}
+
+impl BcacheReport {
+    fn of(device: &BcacheDevice) -> Self {
+        let (role, mode, state) = match device.superblock.role {
+            BcacheRole::Cache => ("cache", None, None),
+            BcacheRole::Backing { mode, state, .. } => {
+                ("backing", Some(mode_word(mode)), Some(state_word(state)))
+            }
+        };
+        let problem = device.problem.as_ref().map(ErrorReport::from);
+        Self { role, set_uuid: device.set_uuid(), mode, state, problem }
     }
 }
 
@@ -392,7 +465,7 @@ impl Drawing<'_> {
         match *node {
             Node::Member(ix) => {
                 let mut held = members(
-                    &|origin| matches!(origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Container { of, .. } | MemberOrigin::Decrypted { of } if of == ix),
+                    &|origin| matches!(origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Container { of, .. } | MemberOrigin::Decrypted { of } | MemberOrigin::Layered { of } if of == ix),
                 );
                 // What lies on several things is drawn below none of them.
                 let groups = self.stack.groups.entries();
@@ -506,6 +579,10 @@ impl Drawing<'_> {
                 );
             }
             MemberOrigin::Decrypted { .. } => what.push("decrypted".to_owned()),
+            MemberOrigin::Layered { of } => {
+                let is_checked = self.stack.scan.members[of].integrity.is_some();
+                what.push(if is_checked { "checked" } else { "without its cache" }.to_owned());
+            }
             MemberOrigin::Given | MemberOrigin::Container { .. } | MemberOrigin::Array(_) => {}
         }
         if let Some(facts) = &seen.facts {
@@ -529,11 +606,14 @@ pub fn plain_signatures(seen: &MemberScan) -> Vec<String> {
         Some(SignatureKind::Mbr | SignatureKind::Gpt) => seen.table.is_some(),
         Some(SignatureKind::Lvm2) => seen.physical.is_some(),
         Some(SignatureKind::Luks1 | SignatureKind::Luks2) => seen.encryption.is_some(),
+        Some(SignatureKind::Integrity) => seen.integrity.is_some(),
+        Some(SignatureKind::Bcache) => seen.bcache.is_some(),
         _ => false,
     };
     let others = seen.signatures.iter().filter(|signature| !shown_below(signature));
     let mut found: Vec<_> = others.map(|signature| signature.what.clone()).collect();
     found.extend(seen.encryption.as_ref().map(encryption_words));
+    found.extend(seen.layer_summary());
     found.extend(seen.table.as_ref().map(|table| format!("{} partition table", table.kind.name())));
     found.iter().map(|what| printable(what)).collect()
 }

@@ -238,7 +238,7 @@ fn first_problem(stack: &Stack) -> Option<Problem> {
     let of_members = of_members.filter_map(|member| member.problem.clone());
     let not_opened = |member: &MemberScan| match &member.encryption {
         Some(Encryption { state: LockState::Refused(problem), .. }) => Some(problem.clone()),
-        _ => None,
+        _ => member.layer_problem().cloned(),
     };
     let of_members = of_members.chain(scan.members.iter().filter_map(not_opened));
     let of_arrays = scan.arrays.iter().filter_map(|array| array.assembly.refusal());
@@ -380,7 +380,10 @@ fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
         size_bytes: Some(member.member.device.size_bytes()),
         array: member.facts.as_ref().map(|facts| facts.superblock.set_uuid.to_string()),
         signatures: member.signatures.iter().map(ToString::to_string).collect(),
-        note: member.note.clone().or_else(|| member.encryption.as_ref().map(encryption_words)),
+        note: member.note.clone().or_else(|| {
+            let layered = || member.layer_summary();
+            member.encryption.as_ref().map(encryption_words).or_else(layered)
+        }),
         copy: copy_report(&member.member),
         problem: member.problem.as_ref().map(ErrorReport::from),
         in_tree: member.table.is_some()

@@ -65,7 +65,8 @@ fn picture(stack: &Stack, screen: Screen) -> LayerPlot {
                 MemberOrigin::Given => Some(member(&mut boxes, stack, ix, Vec::new(), screen)),
                 MemberOrigin::Partition { of, .. }
                 | MemberOrigin::Container { of, .. }
-                | MemberOrigin::Decrypted { of } => boxes
+                | MemberOrigin::Decrypted { of }
+                | MemberOrigin::Layered { of } => boxes
                     .members
                     .get(&of)
                     .copied()

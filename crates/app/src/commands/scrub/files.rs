@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
+use wattle_control::bcache::BcacheDevice;
 use wattle_control::members::MemberAccess;
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::{Purpose, Stack};
@@ -351,6 +352,12 @@ fn above(stack: &Stack, its: &[MemberId], places: &Places) -> BTreeMap<MemberId,
                     let segment = encryption.and_then(|found| found.header.segments.first());
                     let from = segment.map_or(0, |segment| segment.offset_bytes);
                     found.push((id, within(&cut, &(from..from + seen.member.device.size_bytes()))));
+                }
+                MemberOrigin::Layered { of } if of == below => {
+                    // Where tags lie between the data a place is not that of another by a distance.
+                    let from = stack.scan.members[of].bcache.as_ref().and_then(BcacheDevice::data_at_bytes);
+                    let size = seen.member.device.size_bytes();
+                    found.extend(from.map(|from| (id, within(&cut, &(from..from + size)))));
                 }
                 MemberOrigin::Logical { group, volume } => {
                     let group = &stack.groups[group];

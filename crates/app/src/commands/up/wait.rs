@@ -167,8 +167,10 @@ fn judge(stack: &StackConfig, scan: &Scan, closed: &BTreeSet<String>) -> Result<
 }
 
 fn is_encrypted(seen: &MemberScan) -> bool {
-    let is_luks = |kind| matches!(kind, Some(SignatureKind::Luks1 | SignatureKind::Luks2));
-    seen.signatures.iter().any(|signature| is_luks(signature.kind))
+    use SignatureKind::{Bcache, Integrity, Luks1, Luks2};
+    // What has checksums or a cache hides what lies on it as well.
+    let is_hidden = |kind| matches!(kind, Some(Luks1 | Luks2 | Integrity | Bcache));
+    seen.signatures.iter().any(|signature| is_hidden(signature.kind))
 }
 
 #[allow(clippy::disallowed_methods, reason = "there is no core yet to await on")]

@@ -3,6 +3,7 @@
 mod checksums;
 mod extract;
 mod survey;
+mod tar;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -30,9 +31,12 @@ use crate::output::{self, Screen};
 use checksums::Checksums;
 use extract::{ExtractCounts, Extracted, Extraction, WhatComesOut, WhatIsThere};
 use survey::Survey;
+use tar::{Archived, TarStream};
 
-/// In place of a directory or file: the standard output.
+/// In place of a directory or file: the standard output, as a file's bytes or an archive.
 const STDOUT: &str = "-";
+/// The same, always as an archive.
+const STDOUT_TAR: &str = "-.tar";
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -51,30 +55,49 @@ struct Report {
 /// There is no such volume, file system or path, the output cannot be written, or something did not
 /// come out.
 pub fn run(access: &MemberAccess, args: &GetArgs, screen: Screen) -> Result<(), Problem> {
-    let is_more = args.json.json || args.checksums.is_some() || args.report.is_some() || args.xattrs;
-    if args.to == STDOUT && is_more {
+    if args.to.as_bytes().starts_with(b"-") && args.to != STDOUT && args.to != STDOUT_TAR {
         return Err(Problem::new(
             Code::Usage,
-            "--to - with --json, --checksums, --report or --xattrs",
-            "the standard output carries the file's bytes, and one file has one name",
-            "extract it into a directory",
+            printable(&format!("--to {}", text_of_path(&args.to))),
+            "it looks like an option",
+            format!("a directory of that name is ./{}", text_of_path(&args.to)),
+        ));
+    }
+    let to_stdout = args.to == STDOUT || args.to == STDOUT_TAR;
+    if to_stdout && (args.json.json || args.checksums.is_some() || args.resume || args.overwrite) {
+        return Err(Problem::new(
+            Code::Usage,
+            "--to - with --json, --checksums, --resume or --overwrite",
+            "the standard output carries the bytes that come out, and nothing is there already",
+            "--report FILE lists what came out; a directory takes all of these",
         ));
     }
     let asked = args.clone();
     with_file_system(access, &args.on, move |opened| {
         let node = opened.resolve(&asked.path)?;
-        match asked.to == STDOUT {
-            true => {
-                to_stdout(opened, node, &asked.path)?;
-                opened.check_as_mounted("what came out")
-            }
-            false => to_directory(opened, node, &asked, screen.units),
+        if !to_stdout {
+            return to_directory(opened, node, &asked, screen.units);
         }
+        let metadata =
+            opened.fs.metadata(node).map_err(|error| opened.unreadable(asked.path.as_bytes(), &error))?;
+        if asked.to == STDOUT_TAR || metadata.kind == FileKind::Directory {
+            return to_archive(opened, node, metadata.kind, &asked, screen.units);
+        }
+        if asked.report.is_some() || asked.xattrs {
+            return Err(Problem::new(
+                Code::Usage,
+                "--to - with --report or --xattrs, of one file",
+                "the standard output carries the file's bytes, and nothing else of it",
+                "--to -.tar makes an archive of it",
+            ));
+        }
+        file_to_stdout(opened, node, &asked.path)?;
+        opened.check_as_mounted("what came out")
     })
 }
 
 /// A file's bytes, its holes as zeros.
-fn to_stdout(opened: &Opened, file: FsNode, path: &OsStr) -> Result<(), Problem> {
+fn file_to_stdout(opened: &Opened, file: FsNode, path: &OsStr) -> Result<(), Problem> {
     let unreadable = |error: &Error| opened.unreadable(path.as_bytes(), error);
     let metadata = opened.fs.metadata(file).map_err(|error| unreadable(&error))?;
     if metadata.kind != FileKind::File {
@@ -130,17 +153,73 @@ fn zeros(to: &mut impl Write, mut len: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// The name of what is at a path, under which it comes out. The root directory, and what is reached
+/// by `..`, have none of their own: their content comes out.
+fn own_name(path: &OsStr) -> Option<&[u8]> {
+    let parts = path.as_bytes().split(|byte| *byte == b'/');
+    parts.rev().find(|part| !part.is_empty() && *part != b".").filter(|name| is_name(name))
+}
+
+/// The file, or the directory with all below, as a tar archive on the standard output.
+fn to_archive(
+    opened: &Opened,
+    node: FsNode,
+    kind: FileKind,
+    args: &GetArgs,
+    units: Units,
+) -> Result<(), Problem> {
+    let given: Vec<_> = args.on.members.iter().map(|name| path_of_text(name)).collect();
+    let others: Vec<_> = given.iter().map(|path| &**path).collect();
+    let report_to = args.report.as_ref().map(|path| LossFile::create(Path::new(path), false, &others));
+    let report_to = report_to.transpose()?;
+    let progress = progress();
+    let out = io::BufWriter::with_capacity(1 << 20, io::stdout().lock());
+    let wanted = (args.partial, args.xattrs, report_to.is_some());
+    let archived = TarStream::new(opened, out, wanted, progress).finish(own_name(&args.path), node);
+    let Archived { counts, whole, failures, stopped } = archived;
+    let to = Path::new("the archive");
+    let synced = sync_stdout().map_err(|error| output::output_failed(&error));
+    let result = match stopped {
+        Some(problem) => Err(problem),
+        None => synced
+            .and_then(|()| conclude(counts, to))
+            .and_then(|()| opened.check_as_mounted("what came out"))
+            .and_then(|()| if kind == FileKind::Directory { opened.check_left_out() } else { Ok(()) }),
+    };
+    let files = whole.into_iter().chain(failures.iter().map(FileLoss::from)).collect();
+    let loss = RescueLoss::new("get", opened.members.clone(), files, counts.whole(), &result).of_files(
+        opened.loss(),
+        // Owners are in the archive, whoever makes it.
+        true,
+        args.xattrs,
+    );
+    let reported = report_to.map_or(Ok(()), |report_to| report_to.write(&loss, units));
+    output::note(&printable(&format!("{counts} came out into the archive")));
+    note_loss(&loss, units);
+    both(result, reported)
+}
+
+/// What is to be known of what did not come out.
+fn note_loss(loss: &RescueLoss, units: Units) {
+    if loss.exit.status == 0 && loss.totals.with_attributes > 0 {
+        let files = loss.totals.with_attributes;
+        output::note(&format!(
+            "without the extended attributes or ACLs of {files} of these, which --report lists"
+        ));
+    }
+    if loss.exit.status != 0 {
+        output::note(&printable(&format!("in all: {}", loss.summary(units))));
+    }
+}
+
 fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> Result<(), Problem> {
     let to = Path::new(&args.to);
     let place = OutputDirectory::open(to).map_err(|error| cannot_write(to, &error))?;
     let metadata =
         opened.fs.metadata(node).map_err(|error| opened.unreadable(args.path.as_bytes(), &error))?;
     let is_directory = metadata.kind == FileKind::Directory;
-    // The root directory, and what is reached by `..`, have no name of their own: their content
-    // goes into the directory itself.
-    let name =
-        args.path.as_bytes().split(|byte| *byte == b'/').rfind(|part| !part.is_empty() && *part != b".");
-    let name = name.filter(|name| is_name(name));
+    // Without a name of its own its content goes into the directory itself.
+    let name = own_name(&args.path);
 
     let progress = progress();
     let survey = match name {
@@ -211,15 +290,7 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
         let differs =
             if opened.fs.not_as_mounted().is_empty() { "" } else { ", but not as a mount would show it" };
         output::note(&printable(&format!("{counts} came out into {}{differs}", text_of_path(to))));
-        if loss.exit.status == 0 && loss.totals.with_attributes > 0 {
-            let files = loss.totals.with_attributes;
-            output::note(&format!(
-                "without the extended attributes or ACLs of {files} of these, which --report lists"
-            ));
-        }
-        if loss.exit.status != 0 {
-            output::note(&printable(&format!("in all: {}", loss.summary(units))));
-        }
+        note_loss(&loss, units);
     }
     result
 }

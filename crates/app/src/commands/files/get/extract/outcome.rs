@@ -15,16 +15,16 @@ use crate::output;
 /// What came out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ExtractCounts {
-    pub(super) files: u64,
-    pub(super) directories: u64,
-    pub(super) symlinks: u64,
+    pub(in crate::commands::files::get) files: u64,
+    pub(in crate::commands::files::get) directories: u64,
+    pub(in crate::commands::files::get) symlinks: u64,
     /// Further names of files that came out.
-    pub(super) hard_links: u64,
-    pub(super) fifos: u64,
+    pub(in crate::commands::files::get) hard_links: u64,
+    pub(in crate::commands::files::get) fifos: u64,
     /// Of files, holes included.
-    pub(super) bytes: u64,
+    pub(in crate::commands::files::get) bytes: u64,
     /// Of all these, how many were there already, and are the same.
-    pub(super) kept: u64,
+    pub(in crate::commands::files::get) kept: u64,
     #[serde(skip)]
     pub not_extracted: u64,
 }
@@ -123,7 +123,7 @@ impl std::ops::AddAssign for ExtractCounts {
 
 impl ExtractCounts {
     /// Of one thing of a kind.
-    pub(super) fn one(kind: FileKind, kept: bool) -> Self {
+    pub(in crate::commands::files::get) fn one(kind: FileKind, kept: bool) -> Self {
         let one = |is: bool| u64::from(is);
         Self {
             files: one(kind == FileKind::File),

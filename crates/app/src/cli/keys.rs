@@ -17,7 +17,8 @@ pub struct KeyArgs {
     /// input). May be given several times.
     #[arg(long = "passphrase-file", value_name = "FILE")]
     pub passphrases: Vec<PathBuf>,
-    /// A key file, taken as it is; of Synology NAME.rkey, decoded. May be given several times.
+    /// A key file, taken as it is; of Synology NAME.rkey, decoded. Keys of the checksums of
+    /// dm-integrity (HMAC), too. May be given several times.
     #[arg(long = "key-file", value_name = "FILE")]
     pub key_files: Vec<PathBuf>,
     /// Where in the key files the key begins, bytes.

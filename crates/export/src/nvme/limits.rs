@@ -2,8 +2,8 @@
 //!
 //! Memory: a connection holds one stream buffer, a reserve of its own, what it borrows from its
 //! core's share (as of every client: [`crate::clients::limits`]), and the data of the transfers
-//! that it was asked for ([`TRANSFER_BYTES_MAX`]). At the defaults: 256 connections x (256 KiB + 1 MiB + 4 MiB)
-//! + 1 GiB = 2.3 GiB at most, whatever hosts do.
+//! that it was asked for ([`TRANSFER_BYTES_MAX`]). At the defaults: 256 connections x (256 KiB
+//! + 1 MiB + 4 MiB) + 1 GiB = 2.3 GiB at most, whatever hosts do.
 
 use std::time::Duration;
 

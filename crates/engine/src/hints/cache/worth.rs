@@ -169,7 +169,7 @@ fn median(nanos: &[u64]) -> u64 {
 mod tests {
     use super::*;
 
-    /// A core whose periods take as long as said, and of which it sleeps so many parts of a hundred.
+    /// A core whose periods take as long as said; it sleeps for so many parts of a hundred.
     struct Rig {
         worth: Worth,
         spent: Spent,

@@ -1,10 +1,10 @@
 //! Whether keeping is worth what it costs.
 //!
 //! A core that sleeps has time left: what it waits for are the members, and each read that is saved
-//! is time saved. A core that never sleeps pays for every page that is put in, looked for and copied,
-//! and members that answer from memory may be cheaper to ask. That depends on members, processor,
-//! load and how much of it comes again, so it is not reckoned but tried: rows are timed with the
-//! cache and without it, and the faster way is gone for a while.
+//! is time saved. A core that never sleeps pays for every page that is put in, looked for and
+//! copied, and members that answer from memory may be cheaper to ask. That depends on members,
+//! processor, load and how much of it comes again, so it is not reckoned but tried: rows are timed
+//! with the cache and without it, and the faster way is gone for a while.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 //! is time saved. A core that never sleeps pays for every page that is put in, looked for and
 //! copied, and members that answer from memory may be cheaper to ask. That depends on members,
 //! processor, load and how much of it comes again, so it is not reckoned but tried: rows are timed
-//! with the cache and without it, and the faster way is gone for a while.
+//! with the cache and without it, and the cheaper way is taken for a while.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ mod survey;
 mod tar;
 
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -81,6 +81,14 @@ pub fn run(access: &MemberAccess, args: &GetArgs, screen: Screen) -> Result<(), 
         let metadata =
             opened.fs.metadata(node).map_err(|error| opened.unreadable(asked.path.as_bytes(), &error))?;
         if asked.to == STDOUT_TAR || metadata.kind == FileKind::Directory {
+            if io::stdout().is_terminal() {
+                return Err(Problem::new(
+                    Code::Usage,
+                    "the standard output is a terminal",
+                    "an archive is not for reading",
+                    "send it on: `... --to - > files.tar`, or `... --to - | tar -x -C DIR`",
+                ));
+            }
             return to_archive(opened, node, metadata.kind, &asked, screen.units);
         }
         if asked.report.is_some() || asked.xattrs {

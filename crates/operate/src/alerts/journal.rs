@@ -4,9 +4,9 @@
 //! watches and a command that acknowledges do not undo each other. One process watches at a time:
 //! it holds another lock for as long as it runs.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -28,6 +28,25 @@ pub struct Journal {
     dir: PathBuf,
     /// What could not be written the last time.
     unsaved: Mutex<Option<Unsaved>>,
+    /// What the file held when it was read or written last: it is asked for twice a second.
+    known: Mutex<Option<Known>>,
+}
+
+/// A file that was read or written.
+#[derive(Debug)]
+struct Known {
+    #[allow(dead_code, reason = "while it is open no other file gets its number")]
+    file: File,
+    stamp: Stamp,
+    state: AlertsState,
+}
+
+/// Which file it is, its length, and when it was written: changes replace it, and an editor may
+/// write over it.
+type Stamp = (u64, u64, u64, i64, i64);
+
+fn stamp(metadata: &Metadata) -> Stamp {
+    (metadata.dev(), metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
 /// What could not be written.
@@ -78,13 +97,13 @@ impl Journal {
     pub fn open(dir: &Path) -> Result<Self, Problem> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(|error| problem(dir, &error.to_string()))?;
-        Ok(Self { dir: dir.to_owned(), unsaved: Mutex::default() })
+        Ok(Self::at(dir))
     }
 
     /// In this directory, if there is one: to look only.
     #[must_use]
     pub fn at(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), unsaved: Mutex::default() }
+        Self { dir: dir.to_owned(), unsaved: Mutex::default(), known: Mutex::default() }
     }
 
     /// The file.
@@ -227,13 +246,21 @@ impl Journal {
             schema_version: u32,
         }
         let path = self.path();
-        let mut text = Vec::new();
-        match File::open(&path) {
-            Ok(file) => file.take(FILE_BYTES_MAX).read_to_end(&mut text),
+        let unreadable = |error: io::Error| problem(&path, &error.to_string());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = match File::open(&path) {
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::Absent),
-            Err(error) => Err(error),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let now = stamp(&file.metadata().map_err(unreadable)?);
+        if let Some(known) = &*known
+            && known.stamp == now
+        {
+            return Ok(Kept::State(Box::new(known.state.clone())));
         }
-        .map_err(|error| problem(&path, &error.to_string()))?;
+        let mut text = Vec::new();
+        (&file).take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(unreadable)?;
         if let Ok(Version { schema_version }) = serde_json::from_slice(&text)
             && schema_version > SCHEMA_VERSION
         {
@@ -246,8 +273,11 @@ impl Journal {
                 "use that version, or name another directory: --state-dir DIR, or WATTLE_STATE_DIR",
             ));
         }
-        Ok(match serde_json::from_slice(&text) {
-            Ok(state) => Kept::State(Box::new(state)),
+        Ok(match serde_json::from_slice::<AlertsState>(&text) {
+            Ok(state) => {
+                *known = Some(Known { file, stamp: now, state: state.clone() });
+                Kept::State(Box::new(state))
+            }
             Err(error) => Kept::Damaged(error.to_string()),
         })
     }
@@ -256,12 +286,20 @@ impl Journal {
         let text = serde_json::to_vec_pretty(state).expect("keys are strings");
         let (path, new) = (self.path(), self.dir.join("alerts.json.new"));
         let replace = || {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            *known = None;
             let mut options = OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            let mut file =
+                options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
             file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&new, &path)?;
-            File::open(&self.dir)?.sync_all()
+            File::open(&self.dir)?.sync_all()?;
+            let stamp = stamp(&file.metadata()?);
+            // As it would be read: what is only said once is not in the file.
+            let state = AlertsState { dropped: Vec::new(), forgotten: Vec::new(), ..state.clone() };
+            *known = Some(Known { file, stamp, state });
+            Ok(())
         };
         replace().map_err(|error: io::Error| problem(&path, &error.to_string()))
     }
@@ -283,6 +321,23 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    /// What is known of the file counts only as long as it is that file.
+    #[test]
+    fn what_others_write_is_seen() {
+        let temp = tempfile::tempdir().unwrap();
+        let (one, other) = (Journal::open(temp.path()).unwrap(), Journal::open(temp.path()).unwrap());
+        for round in 1..20 {
+            assert_eq!(one.update(AlertsState::number).unwrap().value, 2 * round - 1);
+            assert_eq!(other.read().unwrap().next_id, 2 * round);
+            assert_eq!(other.update(AlertsState::number).unwrap().value, 2 * round);
+            assert_eq!(one.read().unwrap(), other.read().unwrap());
+        }
+        fs::write(one.path(), "{").unwrap();
+        assert!(one.read().is_err() && other.read().is_err());
+        fs::remove_file(one.path()).unwrap();
+        assert_eq!(one.read().unwrap(), AlertsState::default());
+    }
 
     #[test]
     fn what_is_kept_survives_with_what_a_newer_version_added() {

@@ -8,7 +8,7 @@ use wattle_engine::{VolumeError, VolumeRef};
 use wattle_format::bcache::{
     AT_BYTES, BackingState, BcacheError, BcacheMode, BcacheRole, BcacheSuperblock, SUPERBLOCK_BYTES,
 };
-use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Reply, Serve, Unmap};
+use wattle_rt::{BufMut, Core, Device, IoError, Reply, Serve};
 
 use std::sync::Arc;
 
@@ -154,16 +154,8 @@ impl Serve for BackingData {
         })
     }
 
-    fn write(&self, _: &Core, _: u64, _: Buf, _: Durability) -> Reply<Result<(), IoError>> {
-        Box::pin(std::future::ready(Err(IoError::READ_ONLY)))
-    }
-
     fn flush(&self, _: &Core) -> Reply<Result<(), IoError>> {
         Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn write_zeroes(&self, _: &Core, _: u64, _: u64, _: Unmap) -> Reply<Result<(), IoError>> {
-        Box::pin(std::future::ready(Err(IoError::READ_ONLY)))
     }
 }
 

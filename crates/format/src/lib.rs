@@ -20,7 +20,7 @@
 
 pub mod bcache;
 mod bytes;
-mod crc32;
+pub mod crc32;
 pub mod ddf;
 pub mod dm;
 #[doc(hidden)]

@@ -66,6 +66,26 @@ fn devices_are_read_as_linux_reads_them() {
     }
 }
 
+/// A superblock 0.90 does not say where it lies: it is the member's, unless it lies where that of
+/// what is on the device would.
+#[test]
+fn a_mirror_of_version_0_90_below_one_stays_an_array() {
+    let room = Room::new();
+    let Some(device) = unpacked(&room, &["direct"]) else { return };
+    let members = ["first", "second"].map(|name| room.device(name, 8 << 20));
+    let [first, second] = &members;
+    let made = ["create", "old", first, second, "--level", "1", "--metadata", "0.90", "--assume-clean"];
+    run(made.into_iter().chain(["--no-undo"])).ok();
+    let bytes = fs::read(&device[0]).unwrap();
+    for member in &members {
+        fs::File::options().write(true).open(member).unwrap().write_all_at(&bytes, 0).unwrap();
+    }
+    let said = run(["scan", first, second]).ok();
+    assert!(said.text().contains("raid1") && said.text().contains("UU"), "{}", said.text());
+    let said = room.untouched(|| cat(&[], &members)).ok();
+    assert_eq!(sum(&said.stdout), expected("direct"));
+}
+
 #[test]
 fn scan_says_what_they_are() {
     let room = Room::new();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wattle_engine::{VolumeError, VolumeRef};
-use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Reply, Serve, Unmap};
+use wattle_rt::{BufMut, Core, Device, IoError, Reply, Serve};
 
 use super::open::OpenedTags;
 
@@ -129,15 +129,7 @@ impl Serve for CheckedDevice {
         Box::pin(async move { this.read_any(&core, offset, buf).await })
     }
 
-    fn write(&self, _: &Core, _: u64, _: Buf, _: Durability) -> Reply<Result<(), IoError>> {
-        Box::pin(std::future::ready(Err(IoError::READ_ONLY)))
-    }
-
     fn flush(&self, _: &Core) -> Reply<Result<(), IoError>> {
         Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn write_zeroes(&self, _: &Core, _: u64, _: u64, _: Unmap) -> Reply<Result<(), IoError>> {
-        Box::pin(std::future::ready(Err(IoError::READ_ONLY)))
     }
 }

@@ -102,7 +102,7 @@ impl OpenedTags {
             return true;
         }
         let Some(maker) = &self.maker else { return is_discarded(tag) };
-        // Whoever has no key could discard what is under one.
+        // A discard needs no key, and would pass for what was written under one.
         maker.is_tag_of(tag, sector, block) || (!maker.has_key() && is_discarded(tag))
     }
 

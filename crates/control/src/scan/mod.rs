@@ -5,6 +5,7 @@
 //! also the log and what it is about ([`journal`]). A member that cannot be made sense of never
 //! stops the scan of the others: what is wrong with it is a [`Problem`] of that member.
 
+mod below;
 mod claim;
 mod containers;
 
@@ -14,9 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::signature::{FoundSignature, readable_signatures};
 use wattle_format::lvm::Id;
 use wattle_format::md::backup::{self, ReshapeBackup, ReshapeBackupError};
-use wattle_format::md::{RawSuperblock, Superblock, SuperblockError, Version};
+use wattle_format::md::{RawSuperblock, Superblock, SuperblockError};
 use wattle_format::partition::{Partition, PartitionTable};
-use wattle_format::probe::SignatureKind;
 
 use crate::bcache::BcacheDevice;
 use crate::crypt::Encryption;
@@ -179,17 +179,6 @@ impl MemberScan {
     pub fn layer_summary(&self) -> Option<String> {
         let checked = self.integrity.as_ref().map(IntegrityDevice::summary);
         checked.or_else(|| Some(self.bcache.as_ref()?.summary()))
-    }
-
-    /// Whether it was recognised as a device on which another lies that ends where it ends:
-    /// dm-integrity, or bcache with nothing else before its superblock.
-    fn is_below_another(&self) -> bool {
-        let is_bcache = |found: &FoundSignature| {
-            found.kind == Some(SignatureKind::Bcache)
-                && self.signatures.iter().all(|other| other.offset_bytes >= found.offset_bytes)
-        };
-        let is_integrity = |found: &FoundSignature| found.kind == Some(SignatureKind::Integrity);
-        self.signatures.iter().any(|found| is_integrity(found) || is_bcache(found))
     }
 
     /// Whether a file system was recognised on it.
@@ -592,7 +581,7 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         ..bare(member, origin)
     };
     if found.is_below_another() {
-        drop_content(&mut found);
+        found.drop_content();
     }
     found.chosen = match found.superblocks.as_slice() {
         [] => None,
@@ -606,8 +595,7 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         }
     };
     found.facts = found.superblock().map(|superblock| areas::member_facts(&found.member, superblock));
-    if !found.is_below_another() && matches!(found.origin, MemberOrigin::Given | MemberOrigin::Logical { .. })
-    {
+    if matches!(found.origin, MemberOrigin::Given | MemberOrigin::Logical { .. }) {
         containers::look_at(&mut found);
     }
     if found.container.is_some() {
@@ -645,18 +633,6 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         };
     }
     found
-}
-
-/// Takes what lies at the end of a device of dm-integrity or bcache for what it is: a part of what
-/// is on it. The last sectors of either are the same. A superblock that says where it lies is the
-/// device's own if that is where it was found: the device became a member later.
-fn drop_content(found: &mut MemberScan) {
-    found.superblocks.retain(|superblock| superblock.version() != Version::V090);
-    found.damaged.clear();
-    if found.superblocks.is_empty() {
-        let own = [Some(SignatureKind::Integrity), Some(SignatureKind::Bcache)];
-        found.signatures.retain(|signature| own.contains(&signature.kind));
-    }
 }
 
 /// What a backup file says of itself; `None` if it is none.

@@ -103,22 +103,11 @@ impl Stack {
                 volumes.push(self.decrypted(ix, of));
                 continue;
             }
-            if let MemberOrigin::Layered { .. } = seen.origin {
-                volumes.push(NamedVolume {
-                    name: name.clone(),
-                    array: None,
-                    unique: name.clone(),
-                    is_skipped: false,
-                    also: name.rsplit('/').next().map(str::to_owned).into_iter().collect(),
-                    is_top: !self.is_below(ix) && seen.facts.is_none(),
-                    member: seen.problem.clone().map_or(Ok(ix), Err),
-                });
-                continue;
-            }
-            if !matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
-                || seen.facts.is_some()
-                || seen.container.is_some()
-            {
+            let is_layered = matches!(seen.origin, MemberOrigin::Layered { .. });
+            let is_drive = matches!(seen.origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
+                && seen.facts.is_none()
+                && seen.container.is_none();
+            if !is_layered && !is_drive {
                 continue;
             }
             volumes.push(NamedVolume {
@@ -127,7 +116,7 @@ impl Stack {
                 unique: name.clone(),
                 is_skipped: false,
                 also: name.rsplit('/').next().map(str::to_owned).into_iter().collect(),
-                is_top: !self.is_below(ix) && seen.has_file_system(),
+                is_top: !self.is_below(ix) && (is_layered || seen.has_file_system()),
                 member: seen.problem.clone().map_or(Ok(ix), Err),
             });
         }

@@ -24,15 +24,27 @@ pub trait Serve: Send + Sync + 'static {
     /// Fills `buf` from `offset` (bytes). The buffer comes back either way.
     fn read(&self, core: &Core, offset: u64, buf: BufMut) -> Reply<(Result<(), IoError>, BufMut)>;
 
-    /// Writes `buf` at `offset` (bytes).
-    fn write(&self, core: &Core, offset: u64, buf: Buf, durability: Durability)
-    -> Reply<Result<(), IoError>>;
+    /// Writes `buf` at `offset` (bytes). What is only read leaves it out.
+    fn write(
+        &self,
+        core: &Core,
+        offset: u64,
+        buf: Buf,
+        durability: Durability,
+    ) -> Reply<Result<(), IoError>> {
+        let _ = (core, offset, buf, durability);
+        Box::pin(std::future::ready(Err(IoError::READ_ONLY)))
+    }
 
     /// Makes durable what was written before.
     fn flush(&self, core: &Core) -> Reply<Result<(), IoError>>;
 
-    /// Makes a range read as zeros, or answers [`IoError::UNSUPPORTED`].
-    fn write_zeroes(&self, core: &Core, offset: u64, len: u64, unmap: Unmap) -> Reply<Result<(), IoError>>;
+    /// Makes a range read as zeros, or answers [`IoError::UNSUPPORTED`]. What is only read leaves
+    /// it out.
+    fn write_zeroes(&self, core: &Core, offset: u64, len: u64, unmap: Unmap) -> Reply<Result<(), IoError>> {
+        let _ = (core, offset, len, unmap);
+        Box::pin(std::future::ready(Err(IoError::READ_ONLY)))
+    }
 
     /// The connection behind the device, if it lies across a network.
     fn link(&self) -> Option<&dyn Link> {

@@ -197,7 +197,7 @@ fn to_archive(
     let files = whole.into_iter().chain(failures.iter().map(FileLoss::from)).collect();
     let loss = RescueLoss::new("get", opened.members.clone(), files, counts.whole(), &result).of_files(
         opened.loss(),
-        // Owners are in the archive, whoever makes it.
+        // Owners are in the archive, whichever user makes it.
         true,
         args.xattrs,
     );

@@ -16,7 +16,11 @@ use crate::commands::files::get::extract::ExtractCounts;
 const BEYOND_STORED_BYTES: u64 = 256 << 20;
 
 /// A file on its way.
-struct FileOut {
+struct FileOut<'a> {
+    node: FsNode,
+    metadata: &'a FileMetadata,
+    /// What it is called in the archive.
+    path: Vec<u8>,
     size_bytes: u64,
     /// What was read and waits for the header.
     held: Vec<u8>,
@@ -34,8 +38,16 @@ impl<W: Write> TarStream<'_, W> {
             return Ok(());
         }
         let size_bytes = metadata.size_bytes;
-        let mut file = FileOut { size_bytes, held: Vec::new(), at: 0, headed: false };
-        let read = self.part(&mut file, path, node, metadata, 0..size_bytes)?;
+        let mut file = FileOut {
+            node,
+            metadata,
+            path: path.to_vec(),
+            size_bytes,
+            held: Vec::new(),
+            at: 0,
+            headed: false,
+        };
+        let read = self.part(&mut file, 0..size_bytes)?;
         let reason = match read {
             None => None,
             Some(error) => {
@@ -47,7 +59,7 @@ impl<W: Write> TarStream<'_, W> {
             }
         };
         let Some(reason) = reason else {
-            self.complete(&mut file, path, node, metadata)?;
+            self.complete(&mut file)?;
             if metadata.links > 1 {
                 self.named.insert(node, path.to_vec());
             }
@@ -55,10 +67,12 @@ impl<W: Write> TarStream<'_, W> {
             return Ok(());
         };
         let partial = self.partial_path(path);
-        let own = if file.headed { path } else { &partial[..] };
         let is_named = file.headed;
-        let unreadable = self.rest(&mut file, own, node, metadata)?;
-        self.complete(&mut file, own, node, metadata)?;
+        if !is_named {
+            file.path.clone_from(&partial);
+        }
+        let unreadable = self.rest(&mut file)?;
+        self.complete(&mut file)?;
         if is_named {
             self.head(&partial, TarKind::HardLink(path), node, metadata)?;
         }
@@ -77,22 +91,13 @@ impl<W: Write> TarStream<'_, W> {
 
     /// Sends a part of a file's data behind what was sent of it; why not all of that can be read,
     /// if it cannot.
-    fn part(
-        &mut self,
-        file: &mut FileOut,
-        path: &[u8],
-        node: FsNode,
-        metadata: &FileMetadata,
-        part: Range<u64>,
-    ) -> Result<Option<Error>, Stop> {
+    fn part(&mut self, file: &mut FileOut<'_>, part: Range<u64>) -> Result<Option<Error>, Stop> {
         let mut failed = None;
         let opened = self.opened;
-        let read = opened.fs.read(node, part.clone(), &mut |offset, bytes| {
+        let read = opened.fs.read(file.node, part.clone(), &mut |offset, bytes| {
             let room = file.size_bytes.saturating_sub(offset).min(bytes.len() as u64);
             let hole = offset.saturating_sub(file.at).min(file.size_bytes - file.at);
-            let sent = self
-                .send_zeros(file, path, node, metadata, hole)
-                .and_then(|()| self.send(file, path, node, metadata, &bytes[..room as usize]));
+            let sent = self.send_zeros(file, hole).and_then(|()| self.send(file, &bytes[..room as usize]));
             sent.map_err(|stop| {
                 failed = Some(stop);
                 Error::Stopped
@@ -104,7 +109,7 @@ impl<W: Write> TarStream<'_, W> {
             (None, Ok(())) => {
                 // A hole at its end.
                 let hole = part.end.min(file.size_bytes).saturating_sub(file.at);
-                self.send_zeros(file, path, node, metadata, hole)?;
+                self.send_zeros(file, hole)?;
                 Ok(None)
             }
         }
@@ -112,29 +117,23 @@ impl<W: Write> TarStream<'_, W> {
 
     /// What can be read of the rest of a file that cannot be read as a whole, with zeros for what
     /// cannot.
-    fn rest(
-        &mut self,
-        file: &mut FileOut,
-        path: &[u8],
-        node: FsNode,
-        metadata: &FileMetadata,
-    ) -> Result<Vec<Range<u64>>, Stop> {
+    fn rest(&mut self, file: &mut FileOut<'_>) -> Result<Vec<Range<u64>>, Stop> {
         let size_bytes = file.size_bytes;
-        let stored_bytes = metadata.stored_bytes.min(self.opened.fs.about().size_bytes);
+        let stored_bytes = file.metadata.stored_bytes.min(self.opened.fs.about().size_bytes);
         let mut unreadable: Vec<Range<u64>> = Vec::new();
         let mut missing = 0_u64;
         while file.at < size_bytes {
             let rest = file.at..size_bytes;
-            if self.part(file, path, node, metadata, rest.clone())?.is_none() {
+            if self.part(file, rest.clone())?.is_none() {
                 break;
             }
             // It cannot be read in one go, and each block can: nothing tells what is right.
             let rest = file.at..size_bytes;
-            let mut part = self.opened.first_unreadable(node, file.at, size_bytes).unwrap_or(rest);
+            let mut part = self.opened.first_unreadable(file.node, file.at, size_bytes).unwrap_or(rest);
             part.start = part.start.max(file.at);
             if file.at < part.start {
                 let before = file.at..part.start;
-                if self.part(file, path, node, metadata, before)?.is_some() {
+                if self.part(file, before)?.is_some() {
                     part.start = file.at;
                 }
             }
@@ -144,7 +143,7 @@ impl<W: Write> TarStream<'_, W> {
             }
             part.end = part.end.clamp(file.at + 1, size_bytes);
             missing += part.end - part.start;
-            self.send_zeros(file, path, node, metadata, part.end - file.at)?;
+            self.send_zeros(file, part.end - file.at)?;
             match unreadable.last_mut() {
                 Some(last) if last.end == part.start => last.end = part.end,
                 _ => unreadable.push(part),
@@ -153,15 +152,8 @@ impl<W: Write> TarStream<'_, W> {
         Ok(unreadable)
     }
 
-    fn send(
-        &mut self,
-        file: &mut FileOut,
-        path: &[u8],
-        node: FsNode,
-        metadata: &FileMetadata,
-        bytes: &[u8],
-    ) -> Result<(), Stop> {
-        self.make_room(file, path, node, metadata, bytes.len() as u64)?;
+    fn send(&mut self, file: &mut FileOut<'_>, bytes: &[u8]) -> Result<(), Stop> {
+        self.make_room(file, bytes.len() as u64)?;
         match file.headed {
             true => self.put(bytes)?,
             false => file.held.extend_from_slice(bytes),
@@ -171,15 +163,8 @@ impl<W: Write> TarStream<'_, W> {
         Ok(())
     }
 
-    fn send_zeros(
-        &mut self,
-        file: &mut FileOut,
-        path: &[u8],
-        node: FsNode,
-        metadata: &FileMetadata,
-        len: u64,
-    ) -> Result<(), Stop> {
-        self.make_room(file, path, node, metadata, len)?;
+    fn send_zeros(&mut self, file: &mut FileOut<'_>, len: u64) -> Result<(), Stop> {
+        self.make_room(file, len)?;
         match file.headed {
             true => self.zeros(len)?,
             false => file.held.resize(file.held.len() + len as usize, 0),
@@ -189,44 +174,25 @@ impl<W: Write> TarStream<'_, W> {
     }
 
     /// Sends the header and what is held if so much more is too much to hold.
-    fn make_room(
-        &mut self,
-        file: &mut FileOut,
-        path: &[u8],
-        node: FsNode,
-        metadata: &FileMetadata,
-        more: u64,
-    ) -> Result<(), Stop> {
+    fn make_room(&mut self, file: &mut FileOut<'_>, more: u64) -> Result<(), Stop> {
         if !file.headed && file.held.len() as u64 + more > HELD_BYTES as u64 {
-            self.send_held(file, path, node, metadata)?;
+            self.send_held(file)?;
         }
         Ok(())
     }
 
-    fn send_held(
-        &mut self,
-        file: &mut FileOut,
-        path: &[u8],
-        node: FsNode,
-        metadata: &FileMetadata,
-    ) -> Result<(), Stop> {
-        self.head(path, TarKind::File(file.size_bytes), node, metadata)?;
+    fn send_held(&mut self, file: &mut FileOut<'_>) -> Result<(), Stop> {
+        self.head(&file.path, TarKind::File(file.size_bytes), file.node, file.metadata)?;
         file.headed = true;
         Ok(self.put(&mem::take(&mut file.held))?)
     }
 
     /// Ends the member: as many bytes as its header says, and then a whole block.
-    fn complete(
-        &mut self,
-        file: &mut FileOut,
-        path: &[u8],
-        node: FsNode,
-        metadata: &FileMetadata,
-    ) -> Result<(), Stop> {
+    fn complete(&mut self, file: &mut FileOut<'_>) -> Result<(), Stop> {
         let hole = file.size_bytes - file.at;
-        self.send_zeros(file, path, node, metadata, hole)?;
+        self.send_zeros(file, hole)?;
         if !file.headed {
-            self.send_held(file, path, node, metadata)?;
+            self.send_held(file)?;
         }
         let end = file.size_bytes.next_multiple_of(BLOCK_BYTES as u64);
         self.pad(end - file.size_bytes)

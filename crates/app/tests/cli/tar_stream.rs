@@ -179,7 +179,7 @@ fn a_reader_that_goes_away_is_an_error() {
         .unwrap();
     drop(child.stdout.take());
     let said = crate::harness::said(child.wait_with_output().unwrap());
-    said.failed(1, "WTL-0105", &["ends in the middle"]);
+    said.failed(1, "WTL-0105", &["ends in the middle", "not extracted: ", "1 missing"]);
     for more in ["--json", "--resume", "--overwrite"] {
         run(["get", &image, "--to", "-", more]).failed(2, "WTL-0001", &["--report FILE"]);
     }

@@ -80,6 +80,8 @@ pub struct TarStream<'a, W> {
     /// Paths that are in the archive and look like those of files that came out in part.
     taken: BTreeSet<Vec<u8>>,
     depth: usize,
+    /// What was on its way when nothing more could be written.
+    stopped_at: Option<Vec<u8>>,
     progress: ProgressBar,
 }
 
@@ -104,6 +106,7 @@ impl<'a, W: Write> TarStream<'a, W> {
             named: BTreeMap::new(),
             taken: BTreeSet::new(),
             depth: 0,
+            stopped_at: None,
             progress,
         }
     }
@@ -120,9 +123,15 @@ impl<'a, W: Write> TarStream<'a, W> {
         };
         let ended = made.and_then(|()| self.end());
         self.progress.finish_and_clear();
-        let stopped = ended.err().map(|error| Problem {
-            why: "the archive on the standard output ends in the middle".to_owned(),
-            ..output::output_failed(&error)
+        let stopped = ended.err().map(|error| {
+            let at = self.stopped_at.take().unwrap_or_else(|| b"/".to_vec());
+            let reason =
+                "the archive ends in the middle: this, all that would follow, and what was last before it";
+            self.failed("not extracted", Failure::new(&at, reason.to_owned()));
+            Problem {
+                why: "the archive on the standard output ends in the middle".to_owned(),
+                ..output::output_failed(&error)
+            }
         });
         let counts = ExtractCounts { not_extracted: self.failures.len() as u64, ..self.counts };
         Archived { counts, whole: self.whole, failures: self.failures, stopped }
@@ -178,7 +187,10 @@ impl<'a, W: Write> TarStream<'a, W> {
             Ok(()) => self.note_whole(&path, node),
             Err(Stop::Noted) => {}
             Err(Stop::This(reason)) => self.failed("not extracted", Failure::new(&path, reason)),
-            Err(Stop::Output(error)) => return Err(error),
+            Err(Stop::Output(error)) => {
+                self.stopped_at.get_or_insert(path);
+                return Err(error);
+            }
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Volumes for commands: the one that is meant, opened with everything below it, and found again
 //! when it is opened to be written.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use wattle_control::MemberId;
@@ -72,10 +73,13 @@ pub fn read_all<T>(
 }
 
 /// A way to what a server offers that another process of this machine can open as a member: NBD
-/// without TLS, or a file of FUSE. None if there is only another one.
+/// without TLS, a file of FUSE, or a block device. None if there is only another one.
 pub fn way_in(exports: &[String]) -> Option<String> {
     let nbd = |way: &&String| way.starts_with("nbd+unix:") || way.starts_with("nbd://");
-    let file = |way: &&String| Path::new(way).is_file();
+    let file = |way: &&String| {
+        let kind = std::fs::metadata(Path::new(way)).map(|metadata| metadata.file_type());
+        kind.is_ok_and(|kind| kind.is_file() || kind.is_block_device())
+    };
     exports.iter().find(nbd).or_else(|| exports.iter().find(file)).cloned()
 }
 

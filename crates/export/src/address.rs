@@ -6,7 +6,7 @@
 //! nvme-tcp=HOST:PORT     a TCP socket, for NVMe hosts
 //! fuse=DIR               a directory, in which each volume is a file
 //! vhost-user=DIR         a directory, in which each volume is a socket for hypervisors
-//! ublk                   known, not offered by this version
+//! ublk[=N][,md]          block devices of this machine, from number N on; `md`: also in /dev/md
 //! ```
 
 use std::fmt;
@@ -27,6 +27,8 @@ pub enum Address {
     VhostUser(PathBuf),
     /// To NVMe hosts over TCP.
     NvmeTcp(NvmeAddress),
+    /// As block devices of this machine.
+    Ublk(UblkAddress),
 }
 
 /// Where the NBD server listens.
@@ -52,19 +54,25 @@ pub struct NvmeAddress {
     pub port: u16,
 }
 
+/// How block devices are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UblkAddress {
+    /// The number of the first device; without one the kernel chooses.
+    pub first: Option<u32>,
+    /// Each also has a name in `/dev/md`.
+    pub like_md: bool,
+}
+
 /// Why a text is no [`Address`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AddressError {
     /// The type is none of the known ones.
     #[error(
-        "`{0}` is no kind of export: use nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT, fuse=DIR or \
+        "`{0}` is no kind of export: use nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT, fuse=DIR, ublk or \
          vhost-user=DIR"
     )]
     UnknownKind(String),
-    /// The type is known, but this version does not offer it.
-    #[error("exports of type `{0}` are not offered by this version; nbd, nvme-tcp, fuse and vhost-user are")]
-    NotYet(&'static str),
     /// An NBD address starts with neither `unix:` nor `tcp:`.
     #[error("`{0}` is no NBD address: use unix:PATH or tcp:HOST:PORT")]
     UnknownTransport(String),
@@ -80,19 +88,18 @@ pub enum AddressError {
     /// The port is no number from 0 to 65535.
     #[error("`{0}` is no port: use a number from 0 to 65535")]
     BadPort(String),
+    /// What follows `ublk=` is neither a number of a device nor `md`.
+    #[error(
+        "`{0}` says nothing of block devices: use ublk, ublk=N with the number of the first one, or ublk=N,md"
+    )]
+    NotDevices(String),
 }
-
-/// The types of export that are part of the grammar and not offered yet.
-const NOT_YET: [&str; 1] = ["ublk"];
 
 impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let (kind, rest) = text.split_once('=').unwrap_or((text, ""));
-        if let Some(kind) = NOT_YET.into_iter().find(|known| *known == kind) {
-            return Err(AddressError::NotYet(kind));
-        }
         match (kind, rest) {
             ("nbd", address) => address.parse().map(Self::Nbd),
             ("nvme-tcp", address) => address.parse().map(Self::NvmeTcp),
@@ -100,6 +107,8 @@ impl FromStr for Address {
             ("fuse", directory) => Ok(Self::Fuse(PathBuf::from(directory))),
             ("vhost-user", "") => Err(AddressError::MissingDirectory("vhost-user")),
             ("vhost-user", directory) => Ok(Self::VhostUser(PathBuf::from(directory))),
+            ("ublk", _) if !text.contains('=') => Ok(Self::Ublk(UblkAddress::default())),
+            ("ublk", devices) => devices.parse().map(Self::Ublk),
             _ => Err(AddressError::UnknownKind(kind.to_owned())),
         }
     }
@@ -123,6 +132,24 @@ impl FromStr for NvmeAddress {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         parse_tcp(text).map(|(host, port)| Self { host, port })
+    }
+}
+
+impl FromStr for UblkAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        /// The driver numbers devices by what fits into the minor numbers of block devices.
+        const NUMBER_MAX: u32 = (1 << 20) - 1;
+        let (first, like_md) = match text.strip_suffix(",md") {
+            Some(first) => (first, true),
+            None if text == "md" => return Ok(Self { first: None, like_md: true }),
+            None => (text, false),
+        };
+        let number = first.parse().ok().filter(|number| *number <= NUMBER_MAX);
+        let number = number.filter(|_| first.bytes().all(|byte| byte.is_ascii_digit()));
+        let first = number.ok_or_else(|| AddressError::NotDevices(text.to_owned()))?;
+        Ok(Self { first: Some(first), like_md })
     }
 }
 
@@ -151,6 +178,10 @@ impl fmt::Display for Address {
             Self::NvmeTcp(address) => write!(f, "nvme-tcp={address}"),
             Self::Fuse(directory) => write!(f, "fuse={}", directory.display()),
             Self::VhostUser(directory) => write!(f, "vhost-user={}", directory.display()),
+            Self::Ublk(UblkAddress { first: None, like_md: false }) => write!(f, "ublk"),
+            Self::Ublk(UblkAddress { first: None, like_md: true }) => write!(f, "ublk=md"),
+            Self::Ublk(UblkAddress { first: Some(first), like_md: false }) => write!(f, "ublk={first}"),
+            Self::Ublk(UblkAddress { first: Some(first), like_md: true }) => write!(f, "ublk={first},md"),
         }
     }
 }
@@ -182,7 +213,8 @@ mod tests {
     fn addresses_are_parsed_and_shown_alike() {
         let nbd = ["nbd=unix:/run/w.sock", "nbd=unix:a:b=c", "nbd=tcp:localhost:10809", "nbd=tcp:[::1]:0"];
         let others = ["fuse=/mnt/wattle", "fuse=a=b", "vhost-user=/run/w", "nvme-tcp=[::1]:4420"];
-        for text in nbd.into_iter().chain(others) {
+        let devices = ["ublk", "ublk=0", "ublk=127,md", "ublk=md"];
+        for text in nbd.into_iter().chain(others).chain(devices) {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
         let tcp = NbdAddress::Tcp { host: "::1".to_owned(), port: 0 };
@@ -208,7 +240,12 @@ mod tests {
             ("fuse", AddressError::MissingDirectory("fuse")),
             ("fuse=", AddressError::MissingDirectory("fuse")),
             ("vhost-user=", AddressError::MissingDirectory("vhost-user")),
-            ("ublk", AddressError::NotYet("ublk")),
+            ("ublk=", AddressError::NotDevices(String::new())),
+            ("ublk=-1", AddressError::NotDevices("-1".to_owned())),
+            ("ublk=+1", AddressError::NotDevices("+1".to_owned())),
+            ("ublk=,md", AddressError::NotDevices(",md".to_owned())),
+            ("ublk=1048576", AddressError::NotDevices("1048576".to_owned())),
+            ("ublkx", AddressError::UnknownKind("ublkx".to_owned())),
         ];
         for (text, error) in refused {
             assert_eq!(text.parse::<Address>(), Err(error), "{text}");

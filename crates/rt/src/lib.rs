@@ -13,6 +13,7 @@
 
 mod backend;
 mod base;
+mod commands;
 mod device;
 mod executor;
 pub mod fuse;
@@ -24,6 +25,7 @@ pub mod planted;
 mod runtime;
 pub mod sim;
 mod stream;
+pub mod ublk;
 
 pub use backend::{Backend, BackendChoice, BackendError, RingMode, Wait};
 pub use base::atomics;

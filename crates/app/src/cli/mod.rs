@@ -60,7 +60,7 @@ pub use lvm::{
     PvCommand, RestoreArgs, VgArgs, VgCommand,
 };
 pub use maps::{MapArgs, choice};
-pub use mount::{MountArgs, UmountArgs};
+pub use mount::{MountArgs, UmountArgs, UmountForce};
 pub use names::name_text;
 pub use operate::{
     AddArgs, CheckArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs, StopArgs,

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use super::{DegradedArg, Force, MapArgs, OverlayArgs, Runtime, SavingArgs, name_text};
+use super::{DegradedArg, Engine, Force, MapArgs, OverlayArgs, Runtime, SavingArgs, name_text};
 
 /// Mounts the file system on a volume, read-only unless told otherwise. Needs root.
 ///
 /// Of members, a server is started in the background; it ends by itself when the file system is
 /// unmounted, by `wattle umount` or any other way, and gives the members back. Of an array that is
-/// being served with --export fuse=DIR, its file is used. Read-only, nothing is written to any
+/// being served with --export fuse=DIR or ublk, its file or device is used. Read-only, nothing is written to any
 /// member: what a file system has only in its log, because it was not unmounted, is left out and
 /// that is said. Programs on it gain no rights (nosuid), and its device files lead nowhere (nodev),
 /// unless --suid-dev says otherwise.
@@ -21,7 +21,7 @@ Examples:
   wattle mount disk*.img /mnt
   wattle mount /dev/sd[b-f] -V data /mnt --write
   wattle mount /dev/sd[b-f] /mnt --write --overlay /tmp/try    written there, and not to the drives
-  wattle mount data /mnt                        an array that is being served with --export fuse=DIR",
+  wattle mount data /mnt                        an array that is being served (--export fuse=DIR or ublk)",
     override_usage = "wattle mount [OPTIONS] <NAME|MEMBER>... <DIR>"
 )]
 pub struct MountArgs {
@@ -60,13 +60,28 @@ pub struct MountArgs {
     pub runtime: Runtime,
 }
 
-/// Unmounts what `wattle mount` mounted, and waits until its members are given back.
+/// Unmounts what `wattle mount` mounted, and waits until its members are given back; or removes a
+/// block device that a server has left.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  wattle umount /mnt")]
+  wattle umount /mnt
+  wattle umount /dev/ublkb0")]
 pub struct UmountArgs {
-    /// The directory.
-    #[arg(value_name = "DIR")]
+    /// The directory; or the block device, of `serve --export ublk`, that no server has any more.
+    #[arg(value_name = "DIR|DEVICE")]
     pub dir: PathBuf,
+    /// Remove the device though it is in use: what waits for it, and whatever is asked of it later,
+    /// fails.
+    #[arg(long, value_enum, value_name = "WHAT", require_equals = true)]
+    pub force: Option<UmountForce>,
+    #[command(flatten)]
+    pub engine: Engine,
+}
+
+/// What is overruled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum UmountForce {
+    /// The device is mounted, or otherwise in use.
+    InUse,
 }

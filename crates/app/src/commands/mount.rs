@@ -8,8 +8,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -17,15 +17,19 @@ use std::time::Duration;
 
 use wattle_control::{Code, Problem};
 use wattle_crypt::SecretBytes;
+use wattle_export::ublk::{UblkError, remove_left};
 use wattle_format::probe::{self, SignatureKind};
 use wattle_rt::fuse::mount_at;
 use wattle_rt::path_of_text;
+use wattle_rt::ublk::UblkControl;
+use wattle_server::exports::ublk_problem_of;
 use wattle_server::protocol::report::{ArrayReport, VolumeReport};
 use wattle_server::socket::client::Servers;
 
-use crate::cli::{DegradedArg, KeyArgs, MountArgs, UmountArgs};
+use crate::cli::{DegradedArg, KeyArgs, MountArgs, UmountArgs, UmountForce};
 use crate::environment::runtime_dir;
 use crate::keys;
+use crate::members;
 use crate::output;
 use crate::output::text::printable;
 use crate::target::ServedTarget;
@@ -65,12 +69,13 @@ pub fn mount(args: &MountArgs) -> Result<ExitCode, Problem> {
                 "leave --overlay out; or stop the server and name the members",
             ));
         }
-        let Some(file) = served.exports.iter().find(|way| way.starts_with('/')) else {
+        let is_mountable = |way: &&String| Path::new(way).is_file() || is_block_device(Path::new(way));
+        let Some(file) = served.exports.iter().find(is_mountable) else {
             return Err(Problem::new(
                 Code::MountFailed,
-                format!("{} is served, and not as a file", served.name),
-                "a loop device needs a file",
-                "serve it with --export fuse=DIR as well, or connect an NBD client and mount its device",
+                format!("{} is served, and neither as a file nor as a block device", served.name),
+                "a file system is mounted from one of these",
+                "serve it with --export fuse=DIR or ublk as well, or connect an NBD client and mount its device",
             ));
         };
         if args.write && served.read_only {
@@ -140,13 +145,27 @@ fn cannot_mount(dir: &Path, why: impl Into<String>, next: String) -> Problem {
     Problem::new(Code::MountFailed, format!("cannot mount at {}", dir.display()), why, next)
 }
 
-/// Mounts the file of a volume, through a loop device that goes with the mount.
+/// Whether there is a block device, or a link to one.
+fn is_block_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
+}
+
+/// The number of a block device of ublk.
+fn ublk_number(path: &Path) -> Option<u32> {
+    let name = path.file_name()?.to_str()?;
+    name.strip_prefix("ublkb")?.parse().ok().filter(|_| is_block_device(path))
+}
+
+/// Mounts the file of a volume, through a loop device that goes with the mount, or its block
+/// device.
 fn mount_file(file: &Path, dir: &Path, args: &MountArgs) -> Result<(), Problem> {
     let access = if args.write { "rw" } else { "ro" };
     let more = args.options.iter().map(String::as_str);
     // What is on members from elsewhere may have been made to take this machine over.
     let rights: &[&str] = if args.suid_dev { &["suid", "dev"] } else { &["nosuid", "nodev"] };
-    let options: Vec<&str> = ["loop", access].into_iter().chain(rights.iter().copied()).chain(more).collect();
+    let through_loop = (!is_block_device(file)).then_some("loop");
+    let rights = [access].into_iter().chain(rights.iter().copied());
+    let options: Vec<&str> = through_loop.into_iter().chain(rights).chain(more).collect();
     let first = run_mount(file, dir, args.kind.as_deref(), &options)?;
     let Err(said) = first else { return Ok(()) };
     let found = file_system(file);
@@ -201,7 +220,7 @@ fn no_program(name: &str, error: &std::io::Error) -> Problem {
 fn file_system(file: &Path) -> Option<SignatureKind> {
     use std::os::unix::fs::FileExt;
     let opened = fs::File::open(file).ok()?;
-    let size_bytes = opened.metadata().ok()?.len();
+    let size_bytes = (&opened).seek(SeekFrom::End(0)).ok()?;
     let parts: Vec<(u64, Vec<u8>)> = probe::ranges(size_bytes)
         .into_iter()
         .filter_map(|range| {
@@ -391,8 +410,18 @@ pub fn umount(args: &UmountArgs) -> Result<(), Problem> {
     let problem = |why: String, next: &str| {
         Problem::new(Code::MountFailed, format!("cannot unmount {shown}"), why, next)
     };
-    let dir = fs::canonicalize(&args.dir)
-        .map_err(|error| problem(error.to_string(), "name the directory that was mounted on"))?;
+    let dir = fs::canonicalize(&args.dir).map_err(|error| {
+        problem(error.to_string(), "name the directory that was mounted on, or the block device")
+    })?;
+    if let Some(number) = ublk_number(&dir) {
+        let what = format!("{} stays", dir.display());
+        let in_use = args.force == Some(UmountForce::InUse);
+        return members::run(&args.engine, 1, async |core| {
+            let control = UblkControl::open().map_err(UblkError::of_control);
+            let removed = async { remove_left(&core, control?, number, in_use).await }.await;
+            removed.map_err(|error| ublk_problem_of(what, &error))
+        });
+    }
     let Some(mount) = mount_at(&dir) else {
         return Err(problem("nothing is mounted there".to_owned(), "`findmnt` lists what is mounted"));
     };

@@ -220,7 +220,7 @@ fn files_and_nbd_are_the_same_bytes_and_a_signal_ends_it_while_a_file_is_open() 
     let mut start = vec![0; 4096 + bytes.len()];
     File::open(&copy).unwrap().read_exact(&mut start).unwrap();
     assert!(start[4096..] == bytes);
-    serve.command(&["stop", "data"]).failed(3, "WTL-0116", &["its file is open, once"]);
+    serve.command(&["stop", "data"]).failed(3, "WTL-0116", &["its file or device is in use, once"]);
     serve.signal("TERM");
     assert_eq!(serve.wait(), 0);
     let rest = serve.rest();

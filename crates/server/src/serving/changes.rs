@@ -106,9 +106,7 @@ impl Serving {
             now.push(offered);
         }
         for place in self.places() {
-            if let Err(error) = place.resize(&self.core).await {
-                notes.push(format!("the kernel sees the new size within a minute ({error})"));
-            }
+            notes.extend(place.resize(&self.core, &now).await);
         }
         self.offered.replace(now.into());
         notes

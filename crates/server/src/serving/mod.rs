@@ -223,9 +223,9 @@ impl Serving {
         self.saving.recorder(Some(undo), now, what, if member.is_empty() { &[] } else { &given })
     }
 
-    /// How many programs have the file of a volume open, in all directories.
+    /// How many programs use the files and devices of a volume.
     fn opens_of(&self, name: &str) -> u32 {
-        self.places.borrow().iter().filter_map(ExportPlace::files).map(|files| files.opens(name)).sum()
+        self.places.borrow().iter().map(|place| place.uses(name)).sum()
     }
 
     /// What it serves, and how that is.
@@ -409,7 +409,7 @@ fn in_use_problem(name: &str, exports: &[String], opens: u32) -> Problem {
     let times = if opens == 1 { "once".to_owned() } else { format!("{opens} times") };
     Problem::new(
         Code::InUse,
-        format!("{name} is not stopped: its file is open, {times}"),
+        format!("{name} is not stopped: its file or device is in use, {times}"),
         "what a mounted file system or a program has not written yet would be lost",
         next,
     )

@@ -29,7 +29,9 @@ use wattle_operate::http::HttpServer;
 use wattle_rt::{Child, Core, IoError, Listener};
 use wattle_rt::{Either, race};
 use wattle_server::array::Served;
-use wattle_server::exports::{Endpoint, NbdSecurity, Offered, RunningExport, logical_identity, prepare};
+use wattle_server::exports::{
+    Endpoint, ExportSettings, NbdSecurity, Offered, RunningExport, logical_identity, prepare,
+};
 use wattle_server::mkfs::mkfs as mkfs_commands;
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::saving::{ServerSaving, ServerStart};
@@ -194,8 +196,14 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
     // One subsystem, whatever number of paths lead to it; the same after a restart.
     let identity = format!("{}/{server}", machine());
     let subsystem = NvmeSubsystem::guarded(&identity, nvme_secrets(args)?);
-    let prepare =
-        |address| patiently(|| prepare(address, args.read_only, &security, &subsystem, &output::log()));
+    let settings = ExportSettings {
+        read_only: args.read_only,
+        security: &security,
+        subsystem: &subsystem,
+        runtime_dir: dir.path(),
+        log: &output::log(),
+    };
+    let prepare = |address| patiently(|| prepare(address, &settings));
     if !args.exports.is_empty() {
         return args.exports.iter().map(prepare).collect();
     }

@@ -1,7 +1,8 @@
 //! Where clients connect: listening and mounting there, and the ways that lead there.
 
-use std::fmt::Write;
-use std::net::IpAddr;
+mod prepare;
+mod uri;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,14 +12,19 @@ use wattle_engine::VolumeRef;
 use wattle_export::fuse::{self, Files, StartError, Stopped, Transport};
 use wattle_export::nbd::{self, Export, Limits, TlsNote, TurnedAway};
 use wattle_export::nvme::{NvmeNamespaces, NvmeServer, NvmeServerHandle, NvmeSubsystem, NvmeVolume};
+use wattle_export::ublk::{UblkLinks, UblkNote, UblkServer, UblkVolume};
 use wattle_export::vhost::{SessionFault, SocketError, VhostServer, socket_of};
-pub use wattle_export::{Address, NbdAddress, NvmeAddress};
-use wattle_rt::fuse::{FuseMount, MountError};
-use wattle_rt::{Core, IoError, ListenError, Listener};
-use wattle_tls::{ServerTls, TlsClients};
+pub use wattle_export::{Address, NbdAddress, NvmeAddress, UblkAddress};
+use wattle_rt::fuse::FuseMount;
+use wattle_rt::ublk::UblkControl;
+use wattle_rt::{Core, ListenError, Listener};
+use wattle_tls::ServerTls;
 
 use crate::log::ServerLog;
-use crate::socket::check_socket_path;
+pub use prepare::{ExportSettings, NbdSecurity, is_loopback, prepare, ublk_problem_of};
+use prepare::{listen_next, ublk_problem};
+pub use uri::parse_uri;
+use uri::{file_of, nvme_uri, uri};
 
 /// A volume that is being served.
 #[derive(Clone)]
@@ -56,6 +62,8 @@ pub enum Endpoint {
     Vhost(PathBuf),
     /// For NVMe hosts.
     Nvme(NvmeEndpoint),
+    /// For this machine: block devices.
+    Ublk(UblkEndpoint),
 }
 
 /// A listening socket and how to reach it.
@@ -73,180 +81,11 @@ pub struct NvmeEndpoint {
     subsystem: Arc<NvmeSubsystem>,
 }
 
-/// How clients over TCP are kept apart from every other machine.
-#[derive(Debug, Clone, Default)]
-pub struct NbdSecurity {
-    /// They speak TLS, and are shown this. Unix sockets are guarded by their permissions.
-    pub tls: Option<Arc<ServerTls>>,
-    /// Listen beyond this machine also without TLS or without certificates of clients.
-    pub insecure: bool,
-}
-
-impl NbdSecurity {
-    /// Strangers neither read on the way nor become clients.
-    fn is_protected(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.clients() == TlsClients::Certified)
-    }
-}
-
-/// Makes the place at an address; NVMe hosts find `subsystem` there.
-///
-/// # Errors
-/// The socket is in use or cannot be made, it would be open to the network unprotected, nothing can
-/// be mounted in the directory, or the kind of export is not offered.
-pub fn prepare(
-    address: &Address,
-    read_only: bool,
-    security: &NbdSecurity,
-    subsystem: &Arc<NvmeSubsystem>,
-    log: &ServerLog,
-) -> Result<Endpoint, Problem> {
-    match address {
-        Address::Nbd(nbd) => listen(nbd, security, log).map(Endpoint::Nbd),
-        Address::Fuse(dir) => mount(dir, read_only, log).map(Endpoint::Fuse),
-        Address::VhostUser(dir) => socket_directory(dir).map(Endpoint::Vhost),
-        Address::NvmeTcp(nvme) => listen_nvme(nvme, security.insecure, subsystem, log).map(Endpoint::Nvme),
-        other => Err(Problem::new(
-            Code::NotSupportedYet,
-            format!("--export {other}"),
-            "this version offers nbd, nvme-tcp, fuse and vhost-user only",
-            "use nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT, fuse=DIR or vhost-user=DIR",
-        )),
-    }
-}
-
-fn listen(nbd: &NbdAddress, security: &NbdSecurity, log: &ServerLog) -> Result<NbdEndpoint, Problem> {
-    let problem = |why: String, next| {
-        Problem::new(Code::ListenFailed, format!("cannot listen at nbd={nbd}"), why, next)
-    };
-    let listener = match nbd {
-        NbdAddress::Unix(path) => {
-            check_socket_path(path)
-                .map_err(|why| problem(why, "choose a shorter path, or go to its directory first"))?;
-            Listener::unix(path)
-        }
-        NbdAddress::Tcp { host, port } => Listener::tcp(host, *port),
-    };
-    let listener = listener.map_err(|error| {
-        problem(error.to_string(), listen_next(error)).transient(error == ListenError::InUse)
-    })?;
-    // Port 0 lets the system choose; clients need to know what it chose.
-    let address = match (nbd, listener.local_addr()) {
-        (NbdAddress::Tcp { host, .. }, Some(local)) => {
-            NbdAddress::Tcp { host: host.clone(), port: local.port() }
-        }
-        (nbd, _) => nbd.clone(),
-    };
-    let Some(local) = listener.local_addr() else { return Ok(NbdEndpoint { listener, address, tls: None }) };
-    // No connection is accepted yet, so what is refused here was open to none.
-    if !is_loopback(local.ip()) && !security.is_protected() {
-        if !security.insecure {
-            return Err(Problem::new(
-                Code::ListenUnprotected,
-                format!("nbd={nbd} can be reached from other machines"),
-                match security.tls {
-                    None => {
-                        "without TLS and certificates of clients every machine could read and write what is there"
-                    }
-                    Some(_) => {
-                        "without certificates of clients every machine could read and write what is there"
-                    }
-                },
-                "give --tls-certificates DIR with a ca-cert.pem (docs/service.md), listen at 127.0.0.1 or unix:PATH, or take \
-                 the risk: --insecure",
-            ));
-        }
-        log.note(&format!("nbd={address} is open to every machine that reaches it (--insecure)"));
-    }
-    Ok(NbdEndpoint { listener, address, tls: security.tls.clone() })
-}
-
-fn listen_nvme(
-    nvme: &NvmeAddress,
-    insecure: bool,
-    subsystem: &Arc<NvmeSubsystem>,
-    log: &ServerLog,
-) -> Result<NvmeEndpoint, Problem> {
-    let listener = Listener::tcp(&nvme.host, nvme.port).map_err(|error| {
-        let what = format!("cannot listen at nvme-tcp={nvme}");
-        Problem::new(Code::ListenFailed, what, error.to_string(), listen_next(error))
-            .transient(error == ListenError::InUse)
-    })?;
-    let local = listener.local_addr();
-    let port = local.map_or(nvme.port, |local| local.port());
-    let address = NvmeAddress { host: nvme.host.clone(), port };
-    // No connection is accepted yet, so what is refused here was open to none.
-    if !local.is_some_and(|local| is_loopback(local.ip())) && subsystem.secrets().is_none() {
-        if !insecure {
-            return Err(Problem::new(
-                Code::ListenUnprotected,
-                format!("nvme-tcp={nvme} can be reached from other machines"),
-                "without secrets of hosts every machine could read and write what is there",
-                "give --nvme-secrets FILE (docs/operations.md), listen at 127.0.0.1, or take the risk: --insecure",
-            ));
-        }
-        log.note(&format!("nvme-tcp={address} is open to every machine that reaches it (--insecure)"));
-    }
-    Ok(NvmeEndpoint { listener, address, subsystem: subsystem.clone() })
-}
-
-/// Whether an address is this machine's own, also as IPv6 writes those of IPv4.
-#[must_use]
-pub fn is_loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
-}
-
-fn mount(dir: &Path, read_only: bool, log: &ServerLog) -> Result<FuseMount, Problem> {
-    let mount = FuseMount::new(dir, read_only).map_err(|error| {
-        let what = format!("cannot mount at {}", dir.display());
-        Problem::new(Code::MountFailed, what, error.to_string(), mount_next(error))
-    })?;
-    if mount.was_stale() {
-        let dir = mount.dir().display();
-        log.note(&format!("{dir}: a server that was killed had left its mount there; it is removed"));
-    }
-    Ok(mount)
-}
-
-/// The absolute path of a directory in which sockets can be made.
-fn socket_directory(dir: &Path) -> Result<PathBuf, Problem> {
-    let problem = |why: String, next| {
-        let what = format!("no sockets can be made in {}", dir.display());
-        Problem::new(Code::ListenFailed, what, why, next)
-    };
-    match std::fs::canonicalize(dir) {
-        Ok(dir) if dir.is_dir() => Ok(dir),
-        Ok(_) => Err(problem("it is not a directory".to_owned(), "name a directory")),
-        Err(error) => Err(problem(error.to_string(), "make it: mkdir DIR")),
-    }
-}
-
-fn mount_next(error: MountError) -> &'static str {
-    match error {
-        MountError::Missing => "make it: mkdir DIR",
-        MountError::NotADirectory => "name an empty directory",
-        MountError::NotEmpty => "name an empty directory: what is in this one would be hidden",
-        MountError::InUse => {
-            "choose another directory, or stop the server that serves there (`wattle status` lists servers)"
-        }
-        MountError::NoFuse => {
-            "load the module (modprobe fuse), give the container /dev/fuse, or export nbd=unix:PATH, which needs neither"
-        }
-        MountError::NoHelper => "install fuse3, run as root, or export nbd=unix:PATH, which needs neither",
-        MountError::HelperRefused => "see what it said; the directory must belong to this user",
-        _ => "see the system's log; export nbd=unix:PATH needs no mount",
-    }
-}
-
-fn listen_next(error: ListenError) -> &'static str {
-    match error {
-        ListenError::InUse => {
-            "choose another address, or stop what listens there (`wattle status` lists servers)"
-        }
-        ListenError::NotASocket => "choose another path; files that are no sockets are never removed",
-        ListenError::NoAddress => "check the host name, or use an address like 127.0.0.1",
-        _ => "check that the directory exists and belongs to this user; ports below 1024 need privileges",
-    }
+/// The way to the driver, and how devices are numbered and named.
+pub struct UblkEndpoint {
+    control: UblkControl,
+    first: Option<u32>,
+    links: UblkLinks,
 }
 
 impl Endpoint {
@@ -259,17 +98,19 @@ impl Endpoint {
             Self::Fuse(mount) => file_of(mount.dir(), array),
             Self::Vhost(dir) => socket_of(dir, array).to_string_lossy().into_owned(),
             Self::Nvme(nvme) => nvme_uri(&nvme.address, &nvme.subsystem),
+            Self::Ublk(ublk) => ublk.links.of(array).to_string_lossy().into_owned(),
         }
     }
 
     /// The environment of the command of `--run`: the first array, under nbdkit's names; a file has
-    /// its path as `file`, a hypervisor's socket as `unixsocket`.
+    /// its path as `file`, a block device as `device`, a hypervisor's socket as `unixsocket`.
     pub fn environment(&self, array: &str, arrays: usize) -> Vec<(&'static str, String)> {
         let way = self.way(array, arrays);
         let nbd = match self {
             Self::Nbd(nbd) => nbd,
             Self::Fuse(_) => return vec![("file", way)],
             Self::Vhost(_) => return vec![("unixsocket", way)],
+            Self::Ublk(_) => return vec![("device", way)],
             Self::Nvme(nvme) => {
                 return vec![
                     ("nvme_host", nvme.address.host.clone()),
@@ -345,12 +186,46 @@ impl Endpoint {
                 let place = ExportPlace::Nvme(handle.namespaces(), address, subsystem);
                 Ok((RunningExport::Nvme(handle), place))
             }
+            Self::Ublk(UblkEndpoint { control, first, links }) => {
+                let (volumes, log) = (offered.iter().map(ublk_volume).collect(), log.clone());
+                let tell = move |volume: &str, note: &UblkNote| tell_ublk(&log, volume, note);
+                let server = UblkServer::start(core, control, first, links, volumes, tell).await;
+                let server = server.map_err(|error| ublk_problem(&error))?;
+                Ok((RunningExport::Ublk(server.clone()), ExportPlace::Ublk(server)))
+            }
         }
     }
 }
 
 fn nvme_volume(offered: &Offered) -> NvmeVolume {
     NvmeVolume { volume: offered.volume.clone(), identity: offered.identity.clone() }
+}
+
+fn ublk_volume(offered: &Offered) -> UblkVolume {
+    UblkVolume { volume: offered.volume.clone(), identity: offered.identity.clone() }
+}
+
+fn tell_ublk(log: &ServerLog, volume: &str, note: &UblkNote) {
+    log.note(&match note {
+        UblkNote::Made(path) => format!("{volume} is {}", path.display()),
+        UblkNote::TakenOver(path) => {
+            format!("{volume} is {} again: what waited there since its last server ended goes on", path.display())
+        }
+        UblkNote::Left(path) => format!(
+            "{}: it is in use, and stays; what is asked of it waits until {volume} is served again (`wattle umount {}` removes \
+             it once it is unmounted)",
+            path.display(),
+            path.display()
+        ),
+        UblkNote::Stays(path, error) => {
+            format!("{}: it could not be removed ({error}); `wattle umount {}` tries again", path.display(), path.display())
+        }
+        UblkNote::Orphan(path) => format!(
+            "{}: a server that is gone has left it, and it is none of these volumes; `wattle umount {}` removes it",
+            path.display(),
+            path.display()
+        ),
+    });
 }
 
 fn tell_crowd(log: &ServerLog, address: &NbdAddress, crowd: &TurnedAway) {
@@ -396,10 +271,6 @@ fn socket_problem(error: &SocketError) -> Problem {
         .transient(error.error == ListenError::InUse)
 }
 
-fn file_of(dir: &Path, array: &str) -> String {
-    dir.join(fuse::tree::path_of(array)).to_string_lossy().into_owned()
-}
-
 /// An export whose clients are being served.
 pub enum RunningExport {
     /// To NBD clients.
@@ -410,6 +281,8 @@ pub enum RunningExport {
     Vhost(VhostServer),
     /// To NVMe hosts.
     Nvme(NvmeServerHandle),
+    /// As block devices.
+    Ublk(UblkServer),
 }
 
 impl RunningExport {
@@ -419,6 +292,7 @@ impl RunningExport {
             Self::Nbd(nbd) => return nbd.stop(core).await,
             Self::Vhost(vhost) => return vhost.stop().await,
             Self::Nvme(nvme) => return nvme.stop(core).await,
+            Self::Ublk(ublk) => return ublk.stop().await,
             Self::Fuse(fuse) => fuse,
         };
         let dir = fuse.dir().to_string_lossy().into_owned();
@@ -445,6 +319,8 @@ pub enum ExportPlace {
     Vhost(VhostServer),
     /// Namespaces, where hosts connect, and the subsystem that they are of.
     Nvme(NvmeNamespaces, NvmeAddress, Arc<NvmeSubsystem>),
+    /// Block devices.
+    Ublk(UblkServer),
 }
 
 impl ExportPlace {
@@ -467,6 +343,10 @@ impl ExportPlace {
             Self::Nvme(namespaces, ..) => {
                 namespaces.add(core, nvme_volume(offered)).await.map_err(StartError::from)
             }
+            Self::Ublk(server) => {
+                let link = server.add(ublk_volume(offered)).await.map_err(|error| ublk_problem(&error))?;
+                return Ok(link.to_string_lossy().into_owned());
+            }
         };
         added.map_err(|error| start_problem(&error))?;
         Ok(match self {
@@ -476,6 +356,7 @@ impl ExportPlace {
             Self::Fuse(_, dir) => file_of(dir, name),
             Self::Vhost(server) => socket_of(server.dir(), name).to_string_lossy().into_owned(),
             Self::Nvme(_, address, subsystem) => nvme_uri(address, subsystem),
+            Self::Ublk(server) => server.link_of(name).to_string_lossy().into_owned(),
         })
     }
 
@@ -492,6 +373,9 @@ impl ExportPlace {
             Self::Fuse(files, _) => times(files.hide(core, name, true).await as usize, "open file"),
             Self::Vhost(server) => times(server.hide(name, true), "hypervisor"),
             Self::Nvme(namespaces, ..) => times(namespaces.hide(core, name).await, "NVMe host"),
+            Self::Ublk(server) => {
+                times(usize::from(server.is_claimed(name)), "mount or other use of its device")
+            }
         }
     }
 
@@ -502,6 +386,8 @@ impl ExportPlace {
             Self::Fuse(files, _) => drop(files.hide(core, name, false).await),
             Self::Vhost(server) => drop(server.hide(name, false)),
             Self::Nvme(namespaces, ..) => namespaces.show(core, name).await,
+            // A device is never out of view.
+            Self::Ublk(_) => {}
         }
     }
 
@@ -512,113 +398,56 @@ impl ExportPlace {
             Self::Fuse(files, _) => drop(files.hide(core, name, true).await),
             Self::Vhost(server) => server.remove(name).await,
             Self::Nvme(namespaces, ..) => namespaces.remove(core, name).await,
+            Self::Ublk(server) => server.remove(name).await,
         }
     }
 
-    /// Lets files, guests' disks and namespaces be as large as their volumes.
-    ///
-    /// # Errors
-    /// The kernel was not told.
-    pub async fn resize(&self, core: &Core) -> Result<(), IoError> {
+    /// Lets files, guests' disks, namespaces and devices be as large as their volumes; what is to be
+    /// known of those that are not.
+    pub async fn resize(&self, core: &Core, offered: &[Offered]) -> Option<String> {
         match self {
-            Self::Nbd(..) => Ok(()),
-            Self::Fuse(files, _) => files.resize(core).await,
+            Self::Nbd(..) => None,
+            Self::Fuse(files, _) => {
+                let told = files.resize(core).await;
+                told.err().map(|error| format!("the kernel sees the new size within a minute ({error})"))
+            }
             Self::Vhost(server) => {
                 server.resized();
-                Ok(())
+                None
             }
             Self::Nvme(namespaces, ..) => {
                 namespaces.resize();
-                Ok(())
+                None
             }
+            Self::Ublk(server) => {
+                let mut told = Ok(());
+                for Offered { name, volume, .. } in offered {
+                    told = told.and(server.resize(name, volume.size_bytes()).await);
+                }
+                let note = |error| {
+                    format!(
+                        "its block device is larger only after the next start: unmount it before ({error})"
+                    )
+                };
+                told.err().map(note)
+            }
+        }
+    }
+
+    /// How many programs use the file or device of a volume, as far as the system says.
+    pub fn uses(&self, volume: &str) -> u32 {
+        match self {
+            Self::Nbd(..) | Self::Nvme(..) | Self::Vhost(_) => 0,
+            Self::Fuse(files, _) => files.opens(volume),
+            Self::Ublk(server) => u32::from(server.is_claimed(volume)),
         }
     }
 
     /// The files, if that is what volumes are here.
     pub fn files(&self) -> Option<&Files> {
         match self {
-            Self::Nbd(..) | Self::Nvme(..) | Self::Vhost(_) => None,
+            Self::Nbd(..) | Self::Nvme(..) | Self::Vhost(_) | Self::Ublk(_) => None,
             Self::Fuse(files, _) => Some(files),
-        }
-    }
-}
-
-/// Where an NVMe subsystem is found, and its name: what `nvme connect` takes, in the form of a URI.
-fn nvme_uri(address: &NvmeAddress, subsystem: &NvmeSubsystem) -> String {
-    format!("nvme+tcp://{address}/{}", percent(subsystem.nqn(), ":"))
-}
-
-/// The URI of an export, by the NBD URI specification; the empty name is the default export.
-fn uri(address: &NbdAddress, secured: bool, export: &str) -> String {
-    let scheme = if secured { "nbds" } else { "nbd" };
-    match address {
-        NbdAddress::Unix(path) => {
-            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-            format!(
-                "{scheme}+unix:///{}?socket={}",
-                percent(export, ""),
-                percent(&path.to_string_lossy(), "/")
-            )
-        }
-        NbdAddress::Tcp { host, port } if host.contains(':') => {
-            format!("{scheme}://[{host}]:{port}/{}", percent(export, ""))
-        }
-        NbdAddress::Tcp { host, port } => format!("{scheme}://{host}:{port}/{}", percent(export, "")),
-    }
-}
-
-/// Where an NBD URI of [`Endpoint::way`] leads without TLS: the address, and the name of the
-/// export; `None` of anything else.
-pub fn parse_uri(uri: &str) -> Option<(NbdAddress, String)> {
-    if let Some(rest) = uri.strip_prefix("nbd+unix:///") {
-        let (export, path) = rest.split_once("?socket=")?;
-        return Some((NbdAddress::Unix(unescape(path)?.into()), unescape(export)?));
-    }
-    let (host_port, export) = uri.strip_prefix("nbd://")?.split_once('/')?;
-    Some((format!("tcp:{host_port}").parse().ok()?, unescape(export)?))
-}
-
-fn unescape(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (code, rest) = part.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(code, 16).ok()?);
-        bytes.extend(rest.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
-}
-
-/// Escapes what is not unreserved in a URI, nor in `also`.
-fn percent(text: &str, also: &str) -> String {
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || also.as_bytes().contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            write!(escaped, "%{byte:02X}").expect("writing to a string cannot fail");
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_uri_survives_odd_names() {
-        assert_eq!(percent("host:my data", ""), "host%3Amy%20data");
-        assert_eq!(percent("/run/ü/a.sock", "/"), "/run/%C3%BC/a.sock");
-        for name in ["", "host:my data", "100%/ü"] {
-            assert_eq!(unescape(&percent(name, "")).as_deref(), Some(name));
-        }
-        let unix = parse_uri("nbd+unix:///my%20data?socket=/run/%C3%BC/a.sock");
-        assert_eq!(unix, Some((NbdAddress::Unix("/run/ü/a.sock".into()), "my data".to_owned())));
-        let tcp = NbdAddress::Tcp { host: "::1".to_owned(), port: 10809 };
-        assert_eq!(parse_uri("nbd://[::1]:10809/a"), Some((tcp, "a".to_owned())));
-        for wrong in ["", "nbd://host", "nbd+unix:///a", "nbd+unix:///a%4?socket=/x", "http://a/b"] {
-            assert_eq!(parse_uri(wrong), None, "{wrong}");
         }
     }
 }

@@ -1,0 +1,523 @@
+//! One device: made, or taken over from a server that is gone; served on every core, and given
+//! back.
+//!
+//! Invariants:
+//! 1. A device is taken over only for the volume whose mark it has, and never for one that is
+//!    smaller than what the kernel was told.
+//! 2. A device that is claimed (mounted, in swap, below another one) when its server ends orderly
+//!    stays, as after a crash: its requests wait for the next server.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use thiserror::Error;
+use wattle_engine::{VolumeError, VolumeRef};
+use wattle_rt::ublk::{
+    UblkCommand, UblkControl, UblkDevice, UblkQueue, is_claimed, is_running, ublk_devices,
+};
+use wattle_rt::{BufMut, Core, CoreIx, Instant, IoError, JoinHandle, race};
+
+use super::limits::{DEPTH, LOOK, PATIENCE, QUEUES_MAX, REQUEST_BYTES_MAX};
+use super::protocol::{
+    DeviceInfo, DeviceState, DiskParameters, INFO_BYTES, PARAMETER_BYTES, command, feature, is_ours, mark_of,
+    told_size_bytes,
+};
+use super::queue::DeviceShard;
+
+/// Why a volume has no device.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum UblkError {
+    /// There is no control device.
+    #[error("there is no /dev/ublk-control: this kernel has no ublk, or its module is not loaded")]
+    Missing,
+    /// The control device is not this user's, or the driver refuses.
+    #[error("the driver does not let this user make devices")]
+    Denied,
+    /// The number belongs to a device of another program, or of another volume.
+    #[error("ublk device {0} is in use")]
+    NumberInUse(u32),
+    /// Another process serves it.
+    #[error("the volume is /dev/ublkb{number} already, served by process {pid}")]
+    Served {
+        /// The device.
+        number: u32,
+        /// The process.
+        pid: u32,
+    },
+    /// A program may rely on what is not there any more.
+    #[error(
+        "/dev/ublkb{number} waits for this volume, and has {told_bytes} bytes where the volume has {size_bytes}"
+    )]
+    Smaller {
+        /// The device.
+        number: u32,
+        /// What the kernel was told.
+        told_bytes: u64,
+        /// What there is.
+        size_bytes: u64,
+    },
+    /// The node by which requests are taken cannot be opened.
+    #[error("{path} cannot be opened: {error}")]
+    Node {
+        /// Its path.
+        path: String,
+        /// Why.
+        error: IoError,
+    },
+    /// There is no such device of wattle's.
+    #[error("there is no ublk device {0} that wattle made, or this user may not look at it")]
+    NotOurs(u32),
+    /// Something has it mounted, swaps there, or lies on it.
+    #[error("/dev/ublkb{0} is in use: it is mounted, swap, or below another device")]
+    Claimed(u32),
+    /// A link to the device cannot be made.
+    #[error("{}: {why}", path.display())]
+    Link {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The volume cannot be opened any more.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The driver or the kernel says no.
+    #[error("{doing}: {error}")]
+    Driver {
+        /// What was asked of it.
+        doing: &'static str,
+        /// What it said.
+        error: IoError,
+    },
+}
+
+impl UblkError {
+    /// Why the control device could not be opened.
+    #[must_use]
+    pub fn of_control(error: IoError) -> Self {
+        match error.errno() {
+            libc::ENOENT | libc::ENODEV | libc::ENXIO => Self::Missing,
+            libc::EACCES | libc::EPERM => Self::Denied,
+            _ => failed("opening /dev/ublk-control", error),
+        }
+    }
+}
+
+/// The driver.
+pub(super) struct Driver {
+    core: Core,
+    control: UblkControl,
+    /// What devices can have; see [`feature`].
+    features: u64,
+}
+
+impl Driver {
+    pub(super) async fn open(core: &Core, control: UblkControl) -> Result<Self, UblkError> {
+        /// Of kernels that cannot be asked.
+        const BEFORE_6_5: u64 = feature::RECOVERY | feature::REISSUE;
+        let mut driver = Self { core: core.clone(), control, features: 0 };
+        let (asked, features) = driver.command(command::GET_FEATURES, u32::MAX, 0, &[0; 8]).await;
+        match (asked, features.first_chunk()) {
+            (Ok(()), Some(features)) => driver.features = u64::from_ne_bytes(*features),
+            (Err(error), _) if error.errno() == libc::ENOSYS => return Err(failed("io_uring", error)),
+            _ => (driver.control, driver.features) = (driver.control.plain(), BEFORE_6_5),
+        }
+        Ok(driver)
+    }
+
+    pub(super) fn can_grow(&self) -> bool {
+        self.features & feature::UPDATE_SIZE != 0
+    }
+
+    /// Gives a command, whose argument is `body`; what came back. An unprivileged server names the
+    /// node of the device, by whose permissions it is judged.
+    async fn command(
+        &self,
+        (number, changes): (u8, bool),
+        device: u32,
+        data: u64,
+        body: &[u8],
+    ) -> (Result<(), IoError>, BufMut) {
+        let names_node = device != u32::MAX && !self.control.is_privileged();
+        let path = if names_node { UblkDevice::path(device) } else { String::new() };
+        let payload = BufMut::copy_of(&[path.as_bytes(), body].concat());
+        let path_bytes = path.len() as u16;
+        let given = UblkCommand { number, changes, device, data, path_bytes };
+        let (result, mut payload) = self.control.command(&self.core, given, payload).await;
+        let body = payload.split_off(path.len().min(payload.len()));
+        (result, body)
+    }
+
+    async fn order(&self, what: (u8, bool), device: u32, data: u64) -> Result<(), IoError> {
+        self.command(what, device, data, &[]).await.0
+    }
+
+    async fn info(&self, device: u32) -> Result<DeviceInfo, IoError> {
+        let ask = if self.control.is_privileged() { command::GET_INFO_PLAIN } else { command::GET_INFO };
+        let (result, info) = self.command(ask, device, 0, &[0; INFO_BYTES]).await;
+        result?;
+        info.first_chunk().map(DeviceInfo::decode).ok_or(IoError::INVALID)
+    }
+
+    async fn told_size_bytes(&self, device: u32) -> Result<u64, IoError> {
+        let mut ask = [0; PARAMETER_BYTES];
+        ask[..4].copy_from_slice(&(PARAMETER_BYTES as u32).to_ne_bytes());
+        let (result, parameters) = self.command(command::GET_PARAMETERS, device, 0, &ask).await;
+        result?;
+        parameters.first_chunk().map(told_size_bytes).ok_or(IoError::INVALID)
+    }
+
+    /// The devices that some wattle server made, and that this process may look at.
+    pub(super) async fn ours(&self) -> Vec<DeviceInfo> {
+        let mut ours = Vec::new();
+        for number in ublk_devices() {
+            ours.extend(self.info(number).await.ok().filter(|info| is_ours(info.mark)));
+        }
+        ours
+    }
+
+    /// Removes a device that has no server.
+    pub(super) async fn delete(&self, device: u32) -> Result<(), IoError> {
+        // The driver waits for whatever has the node open.
+        let deleted = race(self.order(command::DELETE, device, 0), self.core.sleep(PATIENCE)).await;
+        match deleted {
+            wattle_rt::Either::First(result) => result,
+            wattle_rt::Either::Second(()) => Err(IoError::from_errno(libc::EBUSY)),
+        }
+    }
+}
+
+/// Removes a device that a server has left. With `in_use` also one that is claimed: what waits for
+/// it, and whatever is asked of it later, fails.
+///
+/// # Errors
+/// [`UblkError::NotOurs`], [`UblkError::Served`] for a device that has a server, and
+/// [`UblkError::Claimed`]; it stays then.
+pub async fn remove_left(
+    core: &Core,
+    control: UblkControl,
+    number: u32,
+    in_use: bool,
+) -> Result<(), UblkError> {
+    let driver = Driver::open(core, control).await?;
+    let ours = async || driver.info(number).await.ok().filter(|info| is_ours(info.mark));
+    let mut info = ours().await.ok_or(UblkError::NotOurs(number))?;
+    let deadline = core.now() + PATIENCE;
+    // The driver needs a moment to see that a server is gone.
+    while info.state == DeviceState::Live {
+        if is_running(info.pid) || core.now() >= deadline {
+            return Err(UblkError::Served { number, pid: info.pid });
+        }
+        core.sleep(LOOK).await;
+        info = ours().await.ok_or(UblkError::NotOurs(number))?;
+    }
+    if !in_use && is_claimed(&block_path(number)) {
+        return Err(UblkError::Claimed(number));
+    }
+    driver.delete(number).await.map_err(|error| failed("removing the device", error))
+}
+
+/// A device that is being served.
+pub(super) struct Device {
+    driver: Rc<Driver>,
+    info: DeviceInfo,
+    node: Option<UblkDevice>,
+    /// What its shards are named by on each core: the address, which nothing else has as long as
+    /// this lives.
+    key: Arc<u64>,
+    sessions: Vec<JoinHandle<()>>,
+    /// The kernel was told before: by a server that is gone.
+    pub(super) taken_over: bool,
+    told_bytes: u64,
+}
+
+impl Device {
+    /// The block device's path.
+    pub(super) fn path(&self) -> PathBuf {
+        block_path(self.info.number).into()
+    }
+
+    /// Offers a volume as the device that waits for it, or as a new one.
+    pub(super) async fn start(
+        driver: &Rc<Driver>,
+        volume: &VolumeRef,
+        identity: &str,
+        number: Option<u32>,
+    ) -> Result<Self, UblkError> {
+        let disk = parameters(&driver.core, volume)?;
+        let mut device = match Self::take_over(driver, disk.size_bytes, identity).await? {
+            Some(device) => device,
+            None => Self::make(driver, &disk, identity, number).await?,
+        };
+        match device.serve(volume).await {
+            Ok(()) => Ok(device),
+            Err(error) => {
+                device.end_sessions().await;
+                drop(device.node.take());
+                if !device.taken_over {
+                    // The first error is the one that matters.
+                    let _ = driver.delete(device.info.number).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Finds the device of an earlier server of this volume, waiting until that has ended.
+    async fn take_over(
+        driver: &Rc<Driver>,
+        size_bytes: u64,
+        identity: &str,
+    ) -> Result<Option<Self>, UblkError> {
+        let mark = mark_of(identity);
+        let Some(mut info) = driver.ours().await.into_iter().find(|info| info.mark == mark) else {
+            return Ok(None);
+        };
+        let (number, deadline) = (info.number, driver.core.now() + PATIENCE);
+        while info.state == DeviceState::Live {
+            if driver.core.now() >= deadline {
+                return Err(UblkError::Served { number, pid: info.pid });
+            }
+            driver.core.sleep(LOOK).await;
+            info = driver.info(number).await.map_err(|error| failed("looking at its device", error))?;
+        }
+        if info.state != DeviceState::Quiesced {
+            // Its server ended before it began, or while it ended it.
+            driver.delete(number).await.map_err(|error| failed("removing its old device", error))?;
+            return Ok(None);
+        }
+        let told = driver.told_size_bytes(number).await;
+        let told_bytes = told.map_err(|error| failed("looking at its device", error))?;
+        if told_bytes > size_bytes {
+            return Err(UblkError::Smaller { number, told_bytes, size_bytes });
+        }
+        Self::until(driver, deadline, || driver.order(command::START_RECOVERY, number, 0))
+            .await
+            .map_err(|error| failed("taking its device over", error))?;
+        let node = Self::open_node(driver, number).await?;
+        Ok(Some(Self {
+            driver: driver.clone(),
+            info,
+            node: Some(node),
+            key: Arc::new(mark),
+            sessions: Vec::new(),
+            taken_over: true,
+            told_bytes,
+        }))
+    }
+
+    async fn make(
+        driver: &Rc<Driver>,
+        disk: &DiskParameters,
+        identity: &str,
+        number: Option<u32>,
+    ) -> Result<Self, UblkError> {
+        let mut wanted = feature::RECOVERY | feature::REISSUE;
+        if driver.control.is_encoded() {
+            wanted |= feature::ENCODED;
+        }
+        if !driver.control.is_privileged() {
+            wanted |= feature::UNPRIVILEGED;
+        }
+        let mark = mark_of(identity);
+        let info = DeviceInfo {
+            queues: driver.core.cores().min(QUEUES_MAX) as u16,
+            depth: DEPTH,
+            state: DeviceState::Dead,
+            request_bytes_max: REQUEST_BYTES_MAX,
+            number: number.unwrap_or(u32::MAX),
+            pid: std::process::id(),
+            features: wanted & driver.features,
+            mark,
+        };
+        let (added, answer) = driver.add(&info).await;
+        added.map_err(|error| match (error.errno(), number) {
+            (libc::EEXIST | libc::EBUSY, Some(number)) => UblkError::NumberInUse(number),
+            (libc::EPERM | libc::EACCES, _) => UblkError::Denied,
+            _ => failed("making the device", error),
+        })?;
+        let info = answer.first_chunk().map_or(info, DeviceInfo::decode);
+        let made = async {
+            let parameters = disk.encode(info.request_bytes_max);
+            // For an unprivileged server that needs the node, which udev has to give it.
+            let node = Self::open_node(driver, info.number).await?;
+            let (set, _) = driver.command(command::SET_PARAMETERS, info.number, 0, &parameters).await;
+            set.map_err(|error| failed("telling the kernel of the disk", error))?;
+            Ok(node)
+        };
+        match made.await {
+            Ok(node) => Ok(Self {
+                driver: driver.clone(),
+                info,
+                node: Some(node),
+                key: Arc::new(mark),
+                sessions: Vec::new(),
+                taken_over: false,
+                told_bytes: disk.size_bytes,
+            }),
+            Err(error) => {
+                // The first error is the one that matters.
+                let _ = driver.delete(info.number).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn open_node(driver: &Driver, number: u32) -> Result<UblkDevice, UblkError> {
+        let deadline = driver.core.now() + PATIENCE;
+        let opened = Self::until(driver, deadline, || std::future::ready(UblkDevice::open(number))).await;
+        opened.map_err(|error| UblkError::Node { path: UblkDevice::path(number), error })
+    }
+
+    /// Tries again while the node is not ready, or an earlier server has not quite ended.
+    async fn until<T, Fut>(
+        driver: &Driver,
+        deadline: Instant,
+        mut attempt: impl FnMut() -> Fut,
+    ) -> Result<T, IoError>
+    where
+        Fut: Future<Output = Result<T, IoError>>,
+    {
+        loop {
+            match attempt().await {
+                Err(error) if driver.core.now() < deadline && is_passing(error) => {
+                    driver.core.sleep(LOOK).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Serves it on every core, and lets the kernel's requests come.
+    async fn serve(&mut self, volume: &VolumeRef) -> Result<(), UblkError> {
+        for ix in 0..self.driver.core.cores() {
+            self.serve_on(CoreIx(ix), volume.clone()).await?;
+        }
+        let (what, doing) = match self.taken_over {
+            true => (command::END_RECOVERY, "going on with its device"),
+            false => (command::START, "starting the device"),
+        };
+        let pid = u64::from(std::process::id());
+        self.driver.order(what, self.info.number, pid).await.map_err(|error| failed(doing, error))
+    }
+
+    /// Opens a core's queues, and begins to serve them. The kernel has other numbers of queues than
+    /// there are cores where an earlier server had other cores.
+    async fn serve_on(&mut self, ix: CoreIx, volume: VolumeRef) -> Result<(), UblkError> {
+        let core = &self.driver.core;
+        let (info, key, control) = (self.info, self.key(), self.driver.control.clone());
+        let node = self.node.clone().expect("it is open while the device is served");
+        let queues: Vec<_> = (0..info.queues).skip(ix.0).step_by(core.cores()).collect();
+        let open = move |core: Core| async move {
+            let volume = volume.open(&core)?;
+            let mut shards = Vec::new();
+            for number in queues {
+                let bytes = info.request_bytes_max;
+                let queue = UblkQueue::new(&control, &node, number, info.depth, bytes as usize)
+                    .and_then(|mut queue| queue.fetch().map(|()| queue));
+                let queue = queue.map_err(|error| failed("opening a queue", error))?;
+                shards.push(Rc::new(DeviceShard::new(&core, volume.clone(), queue, bytes)));
+            }
+            core.put_local(key, Rc::new(shards));
+            Ok::<(), UblkError>(())
+        };
+        core.call(ix, open).await?;
+        let session = core.call(ix, move |core| async move {
+            let shards = core.local::<Vec<Rc<DeviceShard>>>(key).expect("it was put there");
+            let tasks: Vec<_> = shards.iter().map(|shard| core.spawn(shard.clone().serve())).collect();
+            for task in tasks {
+                task.await;
+            }
+            // The node stays open as long as a queue of it is there.
+            drop((shards, core.take_local::<Vec<Rc<DeviceShard>>>(key)));
+        });
+        self.sessions.push(core.spawn(session));
+        Ok(())
+    }
+
+    fn key(&self) -> u64 {
+        Arc::as_ptr(&self.key).addr() as u64
+    }
+
+    /// Whether something has claimed the device.
+    pub(super) fn is_claimed(&self) -> bool {
+        is_claimed(&block_path(self.info.number))
+    }
+
+    /// Tells the kernel of a volume that has grown; whether it could be told.
+    pub(super) async fn resize(&mut self, size_bytes: u64) -> Result<(), IoError> {
+        if size_bytes <= self.told_bytes {
+            return Ok(());
+        }
+        if !self.driver.can_grow() {
+            return Err(IoError::UNSUPPORTED);
+        }
+        self.driver.order(command::UPDATE_SIZE, self.info.number, size_bytes / 512).await?;
+        self.told_bytes = size_bytes;
+        Ok(())
+    }
+
+    /// Removes the device: what uses it gets errors from now on.
+    pub(super) async fn remove(mut self) -> Result<(), IoError> {
+        // Requests that were taken are answered meanwhile; then the queues end by themselves.
+        let stopped = self.driver.order(command::STOP, self.info.number, 0).await;
+        self.end_sessions().await;
+        drop(self.node.take());
+        stopped.and(self.driver.delete(self.info.number).await)
+    }
+
+    /// Answers what was taken, and lets the device wait for the next server.
+    pub(super) async fn leave(mut self) {
+        self.end_sessions().await;
+    }
+
+    async fn end_sessions(&mut self) {
+        let (core, key) = (&self.driver.core, self.key());
+        for ix in 0..core.cores() {
+            core.call(CoreIx(ix), move |core| async move {
+                let shards = core.local::<Vec<Rc<DeviceShard>>>(key);
+                shards.iter().flat_map(|shards| shards.iter()).for_each(|shard| shard.stopping.set());
+            })
+            .await;
+        }
+        for session in self.sessions.drain(..) {
+            session.await;
+        }
+    }
+}
+
+impl Driver {
+    /// Makes a device; its facts as the driver has settled them.
+    async fn add(&self, info: &DeviceInfo) -> (Result<(), IoError>, BufMut) {
+        let (number, changes) = command::ADD;
+        let payload = BufMut::copy_of(&info.encode());
+        // There is no node yet that could be named.
+        let given = UblkCommand { number, changes, device: info.number, data: 0, path_bytes: 0 };
+        self.control.command(&self.core, given, payload).await
+    }
+}
+
+fn block_path(number: u32) -> String {
+    format!("/dev/ublkb{number}")
+}
+
+fn parameters(core: &Core, volume: &VolumeRef) -> Result<DiskParameters, VolumeError> {
+    let opened = volume.open(core)?;
+    Ok(DiskParameters {
+        size_bytes: opened.size_bytes(),
+        read_only: opened.read_only(),
+        block_bytes: opened.block_bytes(),
+        io_min_bytes: opened.io_min_bytes(),
+        io_opt_bytes: opened.io_opt_bytes(),
+    })
+}
+
+fn is_passing(error: IoError) -> bool {
+    matches!(error.errno(), libc::ENOENT | libc::EACCES | libc::EPERM | libc::EBUSY)
+}
+
+fn failed(doing: &'static str, error: IoError) -> UblkError {
+    UblkError::Driver { doing, error }
+}

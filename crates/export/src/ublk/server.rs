@@ -1,0 +1,183 @@
+//! All devices of a server.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use wattle_engine::VolumeRef;
+use wattle_rt::sync::Semaphore;
+use wattle_rt::ublk::UblkControl;
+use wattle_rt::{Core, IoError};
+
+use super::device::{Device, Driver, UblkError};
+use super::links::UblkLinks;
+use super::protocol::{DeviceState, mark_of};
+
+/// A volume to be offered.
+#[derive(Clone)]
+pub struct UblkVolume {
+    /// The volume.
+    pub volume: VolumeRef,
+    /// What tells it from every other, whatever it is called: a later server takes its device over
+    /// by this.
+    pub identity: String,
+}
+
+/// What an operator should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UblkNote {
+    /// A volume is a new device.
+    Made(PathBuf),
+    /// A server that is gone had left the device; its requests go on.
+    TakenOver(PathBuf),
+    /// The device is in use; it waits for the next server.
+    Left(PathBuf),
+    /// The device could not be removed.
+    Stays(PathBuf, IoError),
+    /// A device of a wattle server that is gone, and of none of these volumes.
+    Orphan(PathBuf),
+}
+
+/// Offers volumes as block devices. Clones are one server.
+#[derive(Clone)]
+pub struct UblkServer(Rc<Server>);
+
+struct Server {
+    driver: Rc<Driver>,
+    /// The number of the first device, if it was said; each further volume has the next one.
+    next_number: std::cell::Cell<Option<u32>>,
+    links: UblkLinks,
+    /// One change at a time has the devices.
+    changing: Semaphore,
+    devices: std::cell::RefCell<BTreeMap<String, Device>>,
+    tell: Box<dyn Fn(&str, &UblkNote)>,
+}
+
+impl UblkServer {
+    /// Offers volumes as devices, from number `first` on or as the kernel chooses; `tell` hears of
+    /// each, by the volume's name.
+    ///
+    /// # Errors
+    /// One of them cannot be had. None is offered then; a device that waited for its volume goes on
+    /// waiting.
+    pub async fn start(
+        core: &Core,
+        control: UblkControl,
+        first: Option<u32>,
+        links: UblkLinks,
+        volumes: Vec<UblkVolume>,
+        tell: impl Fn(&str, &UblkNote) + 'static,
+    ) -> Result<Self, UblkError> {
+        let driver = Rc::new(Driver::open(core, control).await?);
+        let marks: Vec<_> = volumes.iter().map(|volume| mark_of(&volume.identity)).collect();
+        for info in driver.ours().await {
+            if info.state == DeviceState::Quiesced && !marks.contains(&info.mark) {
+                tell("", &UblkNote::Orphan(format!("/dev/ublkb{}", info.number).into()));
+            }
+        }
+        let server = Self(Rc::new(Server {
+            driver,
+            next_number: std::cell::Cell::new(first),
+            links,
+            changing: Semaphore::new(1),
+            devices: std::cell::RefCell::default(),
+            tell: Box::new(tell),
+        }));
+        for volume in volumes {
+            if let Err(error) = server.add(volume).await {
+                server.stop().await;
+                return Err(error);
+            }
+        }
+        Ok(server)
+    }
+
+    /// Offers another volume; the link to its device.
+    ///
+    /// # Errors
+    /// There is no device for it.
+    pub async fn add(&self, volume: UblkVolume) -> Result<PathBuf, UblkError> {
+        let Server { driver, links, .. } = &*self.0;
+        let _alone = self.0.changing.acquire(1).await;
+        let UblkVolume { volume, identity } = volume;
+        let number = self.0.next_number.get();
+        let device = Device::start(driver, &volume, &identity, number).await?;
+        let (name, path) = (volume.name().to_owned(), device.path());
+        if !device.taken_over {
+            self.0.next_number.set(number.map(|number| number + 1));
+        }
+        if let Err((link, error)) = links.make(&name, &path) {
+            if device.taken_over {
+                // What was in use before goes on waiting.
+                device.leave().await;
+            } else {
+                // The first error is the one that matters.
+                let _ = device.remove().await;
+            }
+            return Err(UblkError::Link { path: link, why: error.to_string() });
+        }
+        let note = if device.taken_over { UblkNote::TakenOver(path) } else { UblkNote::Made(path) };
+        (self.0.tell)(&name, &note);
+        self.0.devices.borrow_mut().insert(name.clone(), device);
+        Ok(links.of(&name))
+    }
+
+    /// Where a volume's device is found.
+    #[must_use]
+    pub fn link_of(&self, volume: &str) -> PathBuf {
+        self.0.links.of(volume)
+    }
+
+    /// Whether something has claimed a volume's device: a mount, swap, or another device over it.
+    #[must_use]
+    pub fn is_claimed(&self, volume: &str) -> bool {
+        self.0.devices.borrow().get(volume).is_some_and(Device::is_claimed)
+    }
+
+    /// Takes a volume away: what uses its device gets errors from now on.
+    pub async fn remove(&self, volume: &str) {
+        let _alone = self.0.changing.acquire(1).await;
+        let device = self.0.devices.borrow_mut().remove(volume);
+        if let Some(device) = device {
+            self.remove_device(volume, device).await;
+        }
+    }
+
+    async fn remove_device(&self, volume: &str, device: Device) {
+        let path = device.path();
+        self.0.links.remove(volume, &path);
+        if let Err(error) = device.remove().await {
+            (self.0.tell)(volume, &UblkNote::Stays(path, error));
+        }
+    }
+
+    /// Tells the kernel of a volume's size.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the volume grew and this kernel's devices cannot; what the driver says
+    /// otherwise.
+    pub async fn resize(&self, volume: &str, size_bytes: u64) -> Result<(), IoError> {
+        let _alone = self.0.changing.acquire(1).await;
+        let taken = self.0.devices.borrow_mut().remove(volume);
+        let Some(mut device) = taken else { return Ok(()) };
+        let resized = device.resize(size_bytes).await;
+        self.0.devices.borrow_mut().insert(volume.to_owned(), device);
+        resized
+    }
+
+    /// Lets every request that was taken finish, and removes the devices; one that is claimed waits
+    /// for the next server instead. The volumes stay open.
+    pub async fn stop(&self) {
+        let _alone = self.0.changing.acquire(1).await;
+        let devices = self.0.devices.take();
+        for (volume, device) in devices {
+            if device.is_claimed() {
+                let path = device.path();
+                device.leave().await;
+                (self.0.tell)(&volume, &UblkNote::Left(path));
+            } else {
+                self.remove_device(&volume, device).await;
+            }
+        }
+    }
+}

@@ -357,7 +357,8 @@ pub struct CatArgs {
     pub engine: Engine,
 }
 
-/// Serves arrays to NBD clients or as files, in the foreground, until a signal or `wattle stop`.
+/// Serves arrays to clients, as files or as block devices, in the foreground, until a signal or
+/// `wattle stop`.
 ///
 /// Writes to members when a client writes, and then keeps their superblocks as the kernel would.
 /// Members are locked against a second owner.
@@ -369,6 +370,7 @@ Examples:
   wattle serve /dev/sd[b-f] --export nbd=tcp:192.0.2.1:10809 --tls-certificates /etc/wattle/tls
   wattle serve disk*.img --export nvme-tcp=127.0.0.1:4420   each array a namespace, for nvme connect
   wattle serve disk*.img --export fuse=/mnt/arrays       each array a file there, for loop devices and QEMU
+  wattle serve /dev/sd[b-f] --export ublk               each volume a block device: /dev/ublkbN, by ublk
   wattle serve disk*.img --run 'nbdcopy \"$uri\" copy.raw'
   wattle serve disk*.img --overlay /tmp/try             try anything: members stay as they are
   wattle serve disk*.img --metrics 127.0.0.1:9935       and tell Prometheus how they are
@@ -382,9 +384,10 @@ pub struct ServeArgs {
     /// Serve only this volume, by name or UUID; may be given several times [default: all].
     #[arg(long = "volume", short = 'V', value_name = "VOLUME")]
     pub volumes: Vec<String>,
-    /// nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT, fuse=DIR or vhost-user=DIR (a socket
-    /// of each volume for virtual machines); may be given several times [default: nbd=unix: in the
-    /// runtime directory]. A port that other machines reach takes --tls-certificates, or
+    /// nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT, fuse=DIR, vhost-user=DIR (a socket of
+    /// each volume for virtual machines) or ublk[=N][,md] (block devices, from number N on; with md
+    /// in /dev/md too); may be given several times [default: nbd=unix: in the runtime directory]. A
+    /// port that other machines reach takes --tls-certificates, or
     /// --insecure; one of NVMe --nvme-secrets, or --insecure.
     #[arg(long = "export", value_name = "TYPE=ADDRESS")]
     pub exports: Vec<Address>,

@@ -10,10 +10,10 @@ use super::{DegradedArg, Engine, Force, MapArgs, OverlayArgs, Runtime, SavingArg
 ///
 /// Of members, a server is started in the background; it ends by itself when the file system is
 /// unmounted, by `wattle umount` or any other way, and gives the members back. Of an array that is
-/// being served with --export fuse=DIR or ublk, its file or device is used. Read-only, nothing is written to any
-/// member: what a file system has only in its log, because it was not unmounted, is left out and
-/// that is said. Programs on it gain no rights (nosuid), and its device files lead nowhere (nodev),
-/// unless --suid-dev says otherwise.
+/// being served with --export fuse=DIR or ublk, its file or device is used. Read-only, nothing is
+/// written to any member: what a file system has only in its log, because it was not unmounted, is
+/// left out and that is said. Programs on it gain no rights (nosuid), and its device files lead
+/// nowhere (nodev), unless --suid-dev says otherwise.
 #[derive(Debug, Args)]
 #[command(
     after_help = "\

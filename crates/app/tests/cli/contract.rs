@@ -95,7 +95,7 @@ fn mistakes_on_the_command_line_are_status_2_and_say_so_on_stderr() {
         &["cat", "x", "--offset", "1.5"],
         &["cat", "x", "--force", "everything"],
         &["cat", "x", "--force"],
-        &["serve", "x", "--export", "ublk"],
+        &["serve", "x", "--export", "ublk=x"],
         &["serve", "x", "--cores", "0"],
         &["serve", "mem:1M", "--chunk", "4K"],
         &["create", "a", "b"],

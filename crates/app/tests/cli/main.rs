@@ -67,6 +67,7 @@ mod tar_stream;
 mod tls;
 mod tour;
 mod trust;
+mod ublk;
 mod undo;
 mod undo_orders;
 mod undo_starts;

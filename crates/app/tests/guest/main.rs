@@ -28,6 +28,7 @@ mod reshapes;
 mod server;
 mod shown;
 mod states;
+mod ublk;
 mod vhost;
 mod volumes;
 
@@ -270,6 +271,13 @@ fn a_machine_boots_from_a_volume_and_survives_its_server() {
 fn the_kernels_nvme_host_goes_on_without_a_path_and_over_a_killed_server() {
     let Some(guest) = Guest::ready("6.12") else { return };
     nvme::two_paths(&guest);
+}
+
+/// The server runs in the guest here: ublk is a matter of one machine.
+#[test]
+fn block_devices_of_a_killed_server_go_on_and_md_takes_the_array_over() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    ublk::devices(&guest);
 }
 
 /// btrfs as a crash leaves it.

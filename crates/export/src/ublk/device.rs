@@ -35,6 +35,9 @@ pub enum UblkError {
     /// The control device is not this user's, or the driver refuses.
     #[error("the driver does not let this user make devices")]
     Denied,
+    /// The driver lacks what a device needs to outlive its server.
+    #[error("this kernel's ublk is too old: Linux 6.5 or later has what is needed")]
+    TooOld,
     /// The number belongs to a device of another program, or of another volume.
     #[error("ublk device {0} is in use")]
     NumberInUse(u32),
@@ -115,16 +118,15 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) async fn open(core: &Core, control: UblkControl) -> Result<Self, UblkError> {
-        /// Of kernels that cannot be asked.
-        const BEFORE_6_5: u64 = feature::RECOVERY | feature::REISSUE;
+        const NEEDED: u64 = feature::RECOVERY | feature::REISSUE | feature::ENCODED;
         let mut driver = Self { core: core.clone(), control, features: 0 };
         let (asked, features) = driver.command(command::GET_FEATURES, u32::MAX, 0, &[0; 8]).await;
-        match (asked, features.first_chunk()) {
-            (Ok(()), Some(features)) => driver.features = u64::from_ne_bytes(*features),
-            (Err(error), _) if error.errno() == libc::ENOSYS => return Err(failed("io_uring", error)),
-            _ => (driver.control, driver.features) = (driver.control.plain(), BEFORE_6_5),
+        match asked {
+            Err(error) if error.errno() == libc::ENOSYS => return Err(failed("io_uring", error)),
+            Err(_) => return Err(UblkError::TooOld),
+            Ok(()) => driver.features = features.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)),
         }
-        Ok(driver)
+        if driver.features & NEEDED == NEEDED { Ok(driver) } else { Err(UblkError::TooOld) }
     }
 
     pub(super) fn can_grow(&self) -> bool {
@@ -155,7 +157,7 @@ impl Driver {
     }
 
     async fn info(&self, device: u32) -> Result<DeviceInfo, IoError> {
-        let ask = if self.control.is_privileged() { command::GET_INFO_PLAIN } else { command::GET_INFO };
+        let ask = if self.control.is_privileged() { command::GET_INFO } else { command::GET_INFO_BY_NODE };
         let (result, info) = self.command(ask, device, 0, &[0; INFO_BYTES]).await;
         result?;
         info.first_chunk().map(DeviceInfo::decode).ok_or(IoError::INVALID)
@@ -314,10 +316,7 @@ impl Device {
         identity: &str,
         number: Option<u32>,
     ) -> Result<Self, UblkError> {
-        let mut wanted = feature::RECOVERY | feature::REISSUE;
-        if driver.control.is_encoded() {
-            wanted |= feature::ENCODED;
-        }
+        let mut wanted = feature::RECOVERY | feature::REISSUE | feature::ENCODED;
         if !driver.control.is_privileged() {
             wanted |= feature::UNPRIVILEGED;
         }
@@ -329,7 +328,7 @@ impl Device {
             request_bytes_max: REQUEST_BYTES_MAX,
             number: number.unwrap_or(u32::MAX),
             pid: std::process::id(),
-            features: wanted & driver.features,
+            features: wanted,
             mark,
         };
         let (added, answer) = driver.add(&info).await;
@@ -407,7 +406,7 @@ impl Device {
     /// there are cores where an earlier server had other cores.
     async fn serve_on(&mut self, ix: CoreIx, volume: VolumeRef) -> Result<(), UblkError> {
         let core = &self.driver.core;
-        let (info, key, control) = (self.info, self.key(), self.driver.control.clone());
+        let (info, key) = (self.info, self.key());
         let node = self.node.clone().expect("it is open while the device is served");
         let queues: Vec<_> = (0..info.queues).skip(ix.0).step_by(core.cores()).collect();
         let open = move |core: Core| async move {
@@ -415,7 +414,7 @@ impl Device {
             let mut shards = Vec::new();
             for number in queues {
                 let bytes = info.request_bytes_max;
-                let queue = UblkQueue::new(&control, &node, number, info.depth, bytes as usize)
+                let queue = UblkQueue::new(&node, number, info.depth, bytes as usize)
                     .and_then(|mut queue| queue.fetch().map(|()| queue));
                 let queue = queue.map_err(|error| failed("opening a queue", error))?;
                 shards.push(Rc::new(DeviceShard::new(&core, volume.clone(), queue, bytes)));

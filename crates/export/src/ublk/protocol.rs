@@ -15,10 +15,10 @@ pub(super) mod command {
     pub const GET_PARAMETERS: (u8, bool) = (0x09, false);
     pub const START_RECOVERY: (u8, bool) = (0x10, true);
     pub const END_RECOVERY: (u8, bool) = (0x11, true);
-    /// With the path of the node, which also an unprivileged server may ask.
-    pub const GET_INFO: (u8, bool) = (0x12, false);
-    /// The same for kernels before 6.5.
-    pub const GET_INFO_PLAIN: (u8, bool) = (0x02, false);
+    /// By the number alone, for a privileged server.
+    pub const GET_INFO: (u8, bool) = (0x02, false);
+    /// With the path of the node, by whose permissions a server is judged.
+    pub const GET_INFO_BY_NODE: (u8, bool) = (0x12, false);
     pub const GET_FEATURES: (u8, bool) = (0x13, false);
     pub const UPDATE_SIZE: (u8, bool) = (0x15, true);
 }

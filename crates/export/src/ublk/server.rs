@@ -38,6 +38,9 @@ pub enum UblkNote {
     Orphan(PathBuf),
 }
 
+/// What hears of devices, with the volume's name.
+type NoteListener = Box<dyn Fn(&str, &UblkNote)>;
+
 /// Offers volumes as block devices. Clones are one server.
 #[derive(Clone)]
 pub struct UblkServer(Rc<Server>);
@@ -50,7 +53,7 @@ struct Server {
     /// One change at a time has the devices.
     changing: Semaphore,
     devices: std::cell::RefCell<BTreeMap<String, Device>>,
-    tell: Box<dyn Fn(&str, &UblkNote)>,
+    tell: NoteListener,
 }
 
 impl UblkServer {

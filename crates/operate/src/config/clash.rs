@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use wattle_control::Code;
-use wattle_server::exports::{Address, NbdAddress, NvmeAddress};
+use wattle_server::exports::{Address, NbdAddress, NvmeAddress, UblkAddress};
 
 use super::{ConfigFault, StackConfig, pattern};
 
@@ -57,6 +57,8 @@ fn claims(stack: &StackConfig) -> Vec<(Claim, usize)> {
             }
             // Each volume has a socket of its own there.
             Address::VhostUser(_) => {}
+            // The kernel numbers them.
+            Address::Ublk(UblkAddress { first: None, .. }) => {}
             other => claim("address", other.to_string(), export.line),
         }
     }

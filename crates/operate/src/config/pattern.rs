@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Kinds of block devices that no member is on.
-const NO_DRIVES: [&str; 4] = ["ram", "zram", "sr", "fd"];
+/// Kinds of block devices that no member is on, or that servers make: one whose server is gone
+/// answers nothing until the next one, which may be the one that looks, has taken it over.
+const NO_DRIVES: [&str; 5] = ["ram", "zram", "sr", "fd", "ublkb"];
 
 /// Whether a name stands for however many paths there are.
 pub fn is_pattern(name: &str) -> bool {
@@ -228,6 +229,7 @@ mod tests {
         make("loop0", "0");
         make("sr0", "100");
         make("ram1", "100");
+        make("ublkb0", "100");
         make("cciss!c0d0", "100");
         assert_eq!(drives_in(sys.path()), ["/dev/cciss/c0d0", "/dev/dm-0", "/dev/sda", "/dev/sdb1"]);
     }

@@ -1,4 +1,4 @@
-//! ublk: block devices of the kernel whose requests this process answers (Linux 6.0 and later).
+//! ublk: block devices of the kernel whose requests this process answers (Linux 6.5 and later).
 //!
 //! Only the way to the driver is here: commands to its control device, and a queue of a device for
 //! the thread that serves it. What the commands and requests mean is the export's concern. Numbers
@@ -27,8 +27,6 @@ const CLASS: &str = "/sys/class/ublk-char";
 #[derive(Clone)]
 pub struct UblkControl {
     file: Arc<OwnedFd>,
-    /// Commands are numbered as ioctls are, as from Linux 6.4 on; else by plain numbers.
-    encoded: bool,
     /// This process may do everything with every device; else the permissions of nodes decide.
     privileged: bool,
 }
@@ -57,19 +55,7 @@ impl UblkControl {
     /// the right.
     pub fn open() -> Result<UblkControl, IoError> {
         let file = Arc::new(open(CONTROL)?);
-        Ok(UblkControl { file, encoded: true, privileged: is_administrator() })
-    }
-
-    /// The same for a kernel that knows plain numbers only.
-    #[must_use]
-    pub fn plain(self) -> UblkControl {
-        UblkControl { encoded: false, ..self }
-    }
-
-    /// Whether commands are numbered as ioctls are.
-    #[must_use]
-    pub fn is_encoded(&self) -> bool {
-        self.encoded
+        Ok(UblkControl { file, privileged: is_administrator() })
     }
 
     /// Whether this process needs no permission of nodes.
@@ -121,7 +107,7 @@ impl Call {
         bytes[16..24].copy_from_slice(&command.data.to_ne_bytes());
         bytes[24..26].copy_from_slice(&command.path_bytes.to_ne_bytes());
         let device = self.control.file.as_raw_fd();
-        let number = driver_number(command.number, command.changes, CONTROL_BYTES, self.control.encoded);
+        let number = driver_number(command.number, command.changes, CONTROL_BYTES);
         // SAFETY: the payload stays in `self` until the completion is taken, and is leaked where
         // that never happens.
         unsafe { self.ring.push(0, &DriverCommand { device, number, bytes, memory: None }) };
@@ -213,13 +199,12 @@ fn is_administrator() -> bool {
     set.is_some_and(|set| set >> SYS_ADMIN & 1 == 1)
 }
 
-/// The number of a command with an argument of so many bytes.
-fn driver_number(number: u8, changes: bool, argument_bytes: u32, encoded: bool) -> u32 {
+/// The number of a command with an argument of so many bytes, as an ioctl's.
+fn driver_number(number: u8, changes: bool, argument_bytes: u32) -> u32 {
     const READ: u32 = 2 << 30;
     const READ_WRITE: u32 = 3 << 30;
-    let plain = u32::from(number);
     let direction = if changes { READ_WRITE } else { READ };
-    if encoded { direction | argument_bytes << 16 | u32::from(b'u') << 8 | plain } else { plain }
+    direction | argument_bytes << 16 | u32::from(b'u') << 8 | u32::from(number)
 }
 
 fn open(path: &str) -> Result<OwnedFd, IoError> {

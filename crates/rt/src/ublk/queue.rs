@@ -9,7 +9,7 @@
 //! to the kernel, from the moment its command is pushed until its completion is taken. A queue that
 //! is dropped with slots in the kernel's hands leaks them.
 
-use super::{UblkControl, UblkDevice, driver_number};
+use super::{UblkDevice, driver_number};
 use crate::base::error::IoError;
 use crate::commands::{COMMAND_BYTES, CommandRing, DriverCommand};
 use crate::memory::buf::BufMut;
@@ -33,8 +33,6 @@ pub struct UblkQueue {
     device: UblkDevice,
     descriptors: Descriptors,
     queue: u16,
-    /// As those of its control device.
-    encoded: bool,
     /// The buffers that the kernel has, or that came with requests.
     buffers: Vec<Option<BufMut>>,
     buffer_bytes: usize,
@@ -58,7 +56,6 @@ impl UblkQueue {
     /// A queue of `depth` tags, for requests of up to `buffer_bytes`. Nothing comes before
     /// [`UblkQueue::fetch`].
     pub fn new(
-        control: &UblkControl,
         device: &UblkDevice,
         queue: u16,
         depth: u16,
@@ -71,7 +68,6 @@ impl UblkQueue {
             device: device.clone(),
             descriptors,
             queue,
-            encoded: control.encoded,
             buffers: (0..slots).map(|_| None).collect(),
             buffer_bytes,
             ended: 0,
@@ -153,7 +149,7 @@ impl UblkQueue {
         let address = buffer.as_mut_ptr().expose_provenance() as u64;
         bytes[8..16].copy_from_slice(&address.to_ne_bytes());
         self.buffers[tag] = Some(buffer);
-        let number = driver_number(number, true, IO_COMMAND_BYTES, self.encoded);
+        let number = driver_number(number, true, IO_COMMAND_BYTES);
         let device = self.device.as_fd().as_raw_fd();
         // SAFETY: the buffer is in the slot, out of which nothing takes it while the kernel has it,
         // and is leaked if the completion never comes.

@@ -402,8 +402,8 @@ impl ExportPlace {
         }
     }
 
-    /// Lets files, guests' disks, namespaces and devices be as large as their volumes; what is to be
-    /// known of those that are not.
+    /// Lets files, guests' disks, namespaces and devices be as large as their volumes; what is to
+    /// be known of those that are not.
     pub async fn resize(&self, core: &Core, offered: &[Offered]) -> Option<String> {
         match self {
             Self::Nbd(..) => None,

@@ -91,8 +91,9 @@ pub(super) fn ublk_problem(error: &UblkError) -> Problem {
 pub fn ublk_problem_of(what: impl Into<String>, error: &UblkError) -> Problem {
     let next = match error {
         UblkError::Missing => {
-            "load it: modprobe ublk_drv (Linux 6.0 or later); or export fuse=DIR or nbd=unix:PATH, which need no module"
+            "load it: modprobe ublk_drv (Linux 6.5 or later); or export fuse=DIR or nbd=unix:PATH, which need no module"
         }
+        UblkError::TooOld => "export fuse=DIR or nbd=unix:PATH, which any kernel can use",
         UblkError::Denied => {
             "run as root, or let this user have /dev/ublk-control and /dev/ublk[bc]* by a rule of udev (docs/operations.md)"
         }

@@ -17,7 +17,7 @@ use wattle_control::{Code, Problem};
 use super::kernel;
 
 /// Block devices that are no drives, or that the facts have as something else.
-const NO_DRIVES: [&str; 7] = ["loop", "ram", "zram", "md", "dm-", "sr", "fd"];
+const NO_DRIVES: [&str; 8] = ["loop", "ram", "zram", "md", "dm-", "sr", "fd", "ublkb"];
 
 /// File systems whose mount options are looked at.
 const FILE_SYSTEMS: [&str; 5] = ["xfs", "ext2", "ext3", "ext4", "btrfs"];

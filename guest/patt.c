@@ -5,6 +5,8 @@
 //   patt unreadable DEV                      prints the ranges that give errors as START:COUNT,..., or `-`
 //   patt copy   FROM START TO START COUNT    copies sectors, past the page cache
 //   patt differ ONE START OTHER START COUNT  compares sectors, past the page cache
+//   patt scribble DEV WRITES                 writes 16 KiB here and there, WRITES times, past the page cache, out of memory that
+//                                            another process changes all the time
 //
 // LAYER is SEED, for the whole device, or SEED:START:COUNT, in 512-byte sectors of the device. Sector s of a layer holds
 // the little-endian u64 splitmix64(SEED ^ s) 64 times, so a sector says where it belongs and which write put it there. Later
@@ -19,11 +21,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SECTOR = 512, WORDS = SECTOR / 8, BATCH = 2048, LAYERS_MAX = 1024, REPORT_MAX = 8 };
@@ -242,9 +247,43 @@ static int pair(char **argv, bool compare)
 	return 0;
 }
 
+// Writes out of memory that never rests: what lands is unknown, but it has to be the same on every copy.
+static int scribble(const char *path, long writes)
+{
+	enum { BYTES = 16384, WRITERS = 4 };
+	uint64_t *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int fd = open(path, O_RDWR | O_DIRECT);
+	off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+	if (bytes < BYTES || memory == MAP_FAILED) {
+		perror(path);
+		return 1;
+	}
+	pid_t scribbler = fork();
+	for (uint64_t turn = 0; scribbler == 0; turn++)
+		for (int i = 0; i < BYTES / 8; i++)
+			((volatile uint64_t *)memory)[i] = splitmix64(turn + (uint64_t)i);
+	for (int writer = 0; writer < WRITERS; writer++) {
+		if (fork() != 0)
+			continue;
+		for (long n = writer; n < writes; n += WRITERS) {
+			off_t at = (off_t)(splitmix64((uint64_t)n) % ((uint64_t)bytes / BYTES)) * BYTES;
+			if (pwrite(fd, memory, BYTES, at) != BYTES) {
+				perror("patt: write");
+				_exit(1);
+			}
+		}
+		_exit(0);
+	}
+	int failed = 0, status;
+	for (int writer = 0; writer < WRITERS; writer++)
+		failed |= wait(&status) < 0 || status != 0;
+	kill(scribbler, SIGKILL);
+	return failed;
+}
+
 static int usage(void)
 {
-	fprintf(stderr, "usage: patt write|verify DEV LAYER... | unreadable DEV | copy|differ A START B START COUNT\n");
+	fprintf(stderr, "usage: patt write|verify DEV LAYER... | unreadable DEV | copy|differ A START B START COUNT | scribble DEV WRITES\n");
 	return 2;
 }
 
@@ -254,6 +293,8 @@ int main(int argc, char **argv)
 	bool write = strcmp(verb, "write") == 0, probe = strcmp(verb, "unreadable") == 0;
 	if (strcmp(verb, "copy") == 0 || strcmp(verb, "differ") == 0)
 		return argc == 7 ? pair(argv + 2, *verb == 'd') : usage();
+	if (strcmp(verb, "scribble") == 0)
+		return argc == 4 ? scribble(argv[2], strtol(argv[3], NULL, 0)) : usage();
 	if (!write && !probe && strcmp(verb, "verify") != 0)
 		return usage();
 	if (probe ? argc != 3 : argc < 4 || argc - 3 > LAYERS_MAX)

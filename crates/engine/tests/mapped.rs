@@ -13,7 +13,7 @@ use wattle_engine::geometry::Level;
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
 use wattle_engine::volume::{Leg, MapSegment, SegmentTarget, StartMappedError, VolumeMapError};
-use wattle_engine::{ArrayHandle, ArraySpec, MapSpec, MappedHandle, Volume, VolumeError, VolumeRef};
+use wattle_engine::{ArrayHandle, ArraySpec, Extent, MapSpec, MappedHandle, Volume, VolumeError, VolumeRef};
 use wattle_rt::{
     Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, Rng, RunOutcome, SimWorld, Unmap, WorldConfig,
 };
@@ -295,6 +295,28 @@ fn what_is_missing_is_refused_and_nothing_else() {
         assert_eq!(volume.read(7 * K, BufMut::alloc(2048)).await.0, Err(VolumeError::Missing));
         assert_eq!(volume.read(16 * K, BufMut::alloc(8192)).await.0, Ok(()));
         assert_eq!(volume.discard(8 * K, K).await, Err(VolumeError::Missing));
+    });
+}
+
+#[test]
+fn what_is_nowhere_is_known_to_be_zeros() {
+    with_arrays(2, 14, async |core, [five, _]| {
+        let zero = MapSegment { len_bytes: 8 * K, target: SegmentTarget::Zero };
+        let segments =
+            vec![MapSegment::linear(4 * K, 0, 0), zero.clone(), zero, MapSegment::linear(4 * K, 0, 4 * K)];
+        let spec = MapSpec { below: vec![five.volume()], segments, read_only: true };
+        let handle = MappedHandle::start(&core, "thin", spec).await.unwrap();
+        let volume = handle.volume().open(&core).unwrap();
+        let run = |len_bytes, is_zero| Extent { len_bytes, is_zero };
+        let whole = vec![run(4 * K, false), run(16 * K, true), run(4 * K, false)];
+        assert_eq!(volume.extents(0, 24 * K).await, Ok(whole));
+        assert_eq!(volume.extents(5 * K, 512).await, Ok(vec![run(512, true)]));
+        assert_eq!(volume.extents(4 * K - 100, 200).await, Ok(vec![run(100, false), run(100, true)]));
+        for (offset, len) in [(0, 0), (24 * K, 1), (u64::MAX, 2)] {
+            assert_eq!(volume.extents(offset, len).await, Err(VolumeError::OutOfRange));
+        }
+        handle.stop(&core).await;
+        assert_eq!(volume.extents(0, 512).await, Err(VolumeError::Stopped));
     });
 }
 

@@ -71,7 +71,7 @@ pub fn fuzz_nbd(data: &[u8]) {
         let Some(asked) = NbdRequest::decode(bytes) else { return };
         assert_eq!(asked.encode(), *bytes, "lossless");
         let export = &exports[chosen.export];
-        if let Ok(command) = request::decide(&asked, export, chosen.structured) {
+        if let Ok(command) = request::decide(&asked, export, &chosen) {
             let end = asked.offset_bytes.checked_add(u64::from(asked.length_bytes));
             assert!(end.is_some_and(|end| end <= SIZE_BYTES), "inside the export");
             let moves = matches!(command, NbdCommand::Read | NbdCommand::Write(_));

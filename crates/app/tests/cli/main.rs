@@ -49,6 +49,7 @@ mod memory;
 mod metrics;
 mod mount;
 mod nbd;
+mod nbd_status;
 mod nvme;
 mod operating;
 mod orders;

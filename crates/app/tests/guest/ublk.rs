@@ -24,7 +24,10 @@ pub fn devices(guest: &Guest) {
     let results = guest.run_with("ublk-devices", &files, &disks, &[("GUEST_MEM", "2048")]);
     assert_eq!(results.values().filter(|facts| facts["ok"] == "yes").count(), 13, "{results:?}");
     // Not asserted: it is a matter of moments, and md's to mend.
-    println!("a mirror of md's written to by the same program: {} sectors differ", results["md-mirror"]["differ"]);
+    println!(
+        "a mirror of md's written to by the same program: {} sectors differ",
+        results["md-mirror"]["differ"]
+    );
     wattle(&["scan"], &disks[..3]);
 }
 

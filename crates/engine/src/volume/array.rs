@@ -198,7 +198,7 @@ impl ArrayVolume {
     }
 
     /// The smallest range of whole blocks around a range, in bytes.
-    fn widen(&self, offset: u64, len: u64) -> (u64, u64) {
+    pub(super) fn widen(&self, offset: u64, len: u64) -> (u64, u64) {
         let block = u64::from(self.block_bytes());
         (offset / block * block, (offset + len).div_ceil(block) * block)
     }

@@ -223,9 +223,9 @@ impl Shard {
 }
 
 /// A map with what is below it open on this core. Every request under way holds the one it goes by.
-struct Opened {
-    map: Arc<Map>,
-    below: Vec<Volume>,
+pub(super) struct Opened {
+    pub(super) map: Arc<Map>,
+    pub(super) below: Vec<Volume>,
     held: Option<Held>,
     /// Set when no request uses it any more.
     ended: Rc<Latch>,
@@ -382,7 +382,7 @@ impl MappedVolume {
         self.shard.opened()
     }
 
-    fn opened_for(&self, offset_bytes: u64, len_bytes: u64) -> Result<Rc<Opened>, VolumeError> {
+    pub(super) fn opened_for(&self, offset_bytes: u64, len_bytes: u64) -> Result<Rc<Opened>, VolumeError> {
         let opened = self.opened()?;
         let end = offset_bytes.checked_add(len_bytes).ok_or(VolumeError::OutOfRange)?;
         if end <= opened.map.size_bytes { Ok(opened) } else { Err(VolumeError::OutOfRange) }

@@ -6,6 +6,7 @@
 
 mod array;
 mod device;
+mod extents;
 mod handle;
 mod jobs;
 mod map;
@@ -21,6 +22,7 @@ use wattle_rt::{Buf, BufMut, Core, Durability, JoinHandle, Unmap};
 use crate::level::ArrayShard;
 use crate::model::error::VolumeError;
 pub(crate) use array::ArrayVolume;
+pub use extents::Extent;
 pub use handle::ArrayHandle;
 pub use map::{Leg, MapSegment, MapSpec, SegmentTarget, VolumeMapError};
 use mapped::MappedVolume;

@@ -17,14 +17,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wattle_engine::{Volume, VolumeError};
+use wattle_engine::{Extent, Volume, VolumeError};
 use wattle_rt::mailbox::Receiver;
-use wattle_rt::sync::{Latch, Notify};
+use wattle_rt::sync::{Latch, Notify, Semaphore};
 use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, Durability, IoError, Stream};
 
 use super::handshake::{ChosenExport, ExportFacts, Handshake, HandshakeStep};
 use super::limits::{Limits, SLICES_PER_SEND_MAX};
-use super::protocol::{self as proto, NbdErrno, NbdRequest, REQUEST_BYTES, ReplyHeader, commands};
+use super::protocol::{
+    self as proto, NbdErrno, NbdRequest, REQUEST_BYTES, ReplyHeader, allocation, commands,
+};
 use super::request::{NbdCommand, decide};
 use crate::clients::channel::{Channel, TlsLine};
 use crate::clients::connections::Stop;
@@ -40,6 +42,8 @@ pub(super) struct Shard {
     /// Clients have to speak TLS, and are shown this.
     pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) memory: Rc<Memory>,
+    /// Clients that ask what is allocated, at a time.
+    pub(super) looking: Rc<Semaphore>,
 }
 
 /// An export on one core.
@@ -66,6 +70,9 @@ impl OpenExport {
         }
     }
 }
+
+/// The longest answer to what is allocated, in bytes.
+const STATUS_BYTES_MAX: usize = 64 << 10;
 
 /// For a client to take the end of TLS, before the connection is closed all the same.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
@@ -129,7 +136,8 @@ async fn serve_noting(
         channel: channel.clone(),
         volume: export.volume.clone(),
         facts: facts.swap_remove(chosen.export),
-        structured: chosen.structured,
+        agreed: chosen,
+        looking: shard.looking.clone(),
         account: open.account.clone(),
         replies: RefCell::default(),
         replies_changed: Notify::new(),
@@ -233,7 +241,8 @@ struct Connection {
     channel: Channel,
     volume: Volume,
     facts: ExportFacts,
-    structured: bool,
+    agreed: ChosenExport,
+    looking: Rc<Semaphore>,
     account: Rc<Account>,
     /// Ready to be sent.
     replies: RefCell<Vec<Reply>>,
@@ -290,7 +299,7 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
         return Err(ReadEnd::Disconnect);
     }
 
-    let command = match decide(&request, &connection.facts, connection.structured) {
+    let command = match decide(&request, &connection.facts, &connection.agreed) {
         Ok(command) => command,
         Err(errno) => {
             let hold = connection.account.take(&connection.core, 0).await;
@@ -301,6 +310,7 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
     };
     let bytes = match command {
         NbdCommand::Read | NbdCommand::Write(_) => charged_bytes(request.length_bytes),
+        NbdCommand::Status { .. } => STATUS_BYTES_MAX as u64,
         _ => 0,
     };
     let hold = connection.account.take(&connection.core, bytes).await;
@@ -361,6 +371,12 @@ impl Connection {
                 let (result, data) = volume.read(offset, BufMut::alloc(request.length_bytes as usize)).await;
                 return result.map(|()| Some(data.freeze())).map_err(errno);
             }
+            NbdCommand::Status { one } => {
+                // A thread looks; clients cannot have as many of them as they like.
+                let _turn = self.looking.acquire(1).await;
+                let extents = volume.extents(offset, length).await.map_err(errno)?;
+                return Ok(Some(allocation_data(&extents, one)));
+            }
             NbdCommand::Write(durability) => {
                 let payload = payload.expect("a write was read with its payload");
                 volume.write(offset, payload, durability).await
@@ -384,8 +400,12 @@ impl Connection {
             return;
         }
         let cookie = request.cookie;
-        let structured = self.structured && request.kind == commands::READ;
+        let with_data = matches!(request.kind, commands::READ | commands::BLOCK_STATUS);
+        let structured = self.agreed.structured && with_data;
         let header = match &outcome {
+            Ok(Some(data)) if request.kind == commands::BLOCK_STATUS => {
+                ReplyHeader::block_status(cookie, data.len() as u32)
+            }
             Ok(Some(_)) if structured => {
                 ReplyHeader::data(cookie, request.offset_bytes, request.length_bytes)
             }
@@ -414,6 +434,23 @@ impl Connection {
         batch.clear();
         result
     }
+}
+
+/// The data of a block status: the context, then length and state of each extent. What is known of
+/// more than fits is left out; clients ask for the rest.
+fn allocation_data(extents: &[Extent], one: bool) -> Buf {
+    const COUNT_MAX: usize = STATUS_BYTES_MAX / 8 - 1;
+    const LENGTH_MAX: u64 = (u32::MAX - 0xffff) as u64;
+    let mut data = allocation::ID.to_be_bytes().to_vec();
+    for extent in extents.iter().take(if one { 1 } else { COUNT_MAX }) {
+        let state = if extent.is_zero { allocation::HOLE | allocation::ZERO } else { 0 };
+        data.extend((extent.len_bytes.min(LENGTH_MAX) as u32).to_be_bytes());
+        data.extend(state.to_be_bytes());
+        if extent.len_bytes > LENGTH_MAX {
+            break;
+        }
+    }
+    Buf::copy_of(&data)
 }
 
 /// The slices to send for some replies: the headers share one buffer, and those without data

@@ -83,6 +83,8 @@ pub mod replies {
     pub const SERVER: u32 = 2;
     /// One piece of information on an export.
     pub const INFO: u32 = 3;
+    /// One metadata context, of a list or chosen.
+    pub const META_CONTEXT: u32 = 4;
     /// The option is not known.
     pub const ERR_UNSUP: u32 = (1 << 31) + 1;
     /// The server is not allowed to.
@@ -139,6 +141,8 @@ pub mod command_flags {
     pub const NO_HOLE: u16 = 1 << 1;
     /// The data of a read comes in one chunk.
     pub const DF: u16 = 1 << 2;
+    /// Of a block status one extent is wanted.
+    pub const REQ_ONE: u16 = 1 << 3;
 }
 
 /// Types of requests.
@@ -155,6 +159,8 @@ pub mod commands {
     pub const TRIM: u16 = 4;
     /// Makes a range read as zeroes.
     pub const WRITE_ZEROES: u16 = 6;
+    /// Tells what is known of a range.
+    pub const BLOCK_STATUS: u16 = 7;
 }
 
 /// Types and flags of structured replies.
@@ -162,6 +168,7 @@ mod chunks {
     pub(super) const FLAG_DONE: u16 = 1 << 0;
     pub(super) const NONE: u16 = 0;
     pub(super) const OFFSET_DATA: u16 = 1;
+    pub(super) const BLOCK_STATUS: u16 = 5;
     pub(super) const ERROR: u16 = (1 << 15) + 1;
 }
 
@@ -269,6 +276,12 @@ impl ReplyHeader {
         let mut header = Self::chunk(chunks::OFFSET_DATA, cookie, length_bytes + 8);
         header.push(&offset_bytes.to_be_bytes());
         header
+    }
+
+    /// The only chunk of a structured reply with block status: `data_bytes` follow.
+    #[must_use]
+    pub fn block_status(cookie: u64, data_bytes: u32) -> Self {
+        Self::chunk(chunks::BLOCK_STATUS, cookie, data_bytes)
     }
 
     /// The only chunk of a structured reply that has no data to return.
@@ -391,6 +404,50 @@ impl<'a> InfoQuery<'a> {
     #[must_use]
     pub fn wants(&self, info: u16) -> bool {
         self.wanted.chunks_exact(2).any(|code| code == info.to_be_bytes())
+    }
+}
+
+/// The metadata context of what is allocated, and its states.
+pub mod allocation {
+    /// Its name.
+    pub const NAME: &str = "base:allocation";
+    /// What a client asks for that wants to know of all of `base:`.
+    pub const NAMESPACE: &str = "base:";
+    /// What the server calls it.
+    pub const ID: u32 = 1;
+    /// Nothing is allocated.
+    pub const HOLE: u32 = 1 << 0;
+    /// It reads as zeroes.
+    pub const ZERO: u32 = 1 << 1;
+}
+
+/// What `LIST_META_CONTEXT` and `SET_META_CONTEXT` carry: a name, and what is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextQuery<'a> {
+    /// Name of the export; empty is the default export.
+    pub name: &'a str,
+    /// Names of contexts, or of namespaces.
+    pub queries: Vec<&'a [u8]>,
+}
+
+impl<'a> ContextQuery<'a> {
+    /// Decodes the data of these options; `None` if it is malformed.
+    #[must_use]
+    pub fn decode(data: &'a [u8]) -> Option<Self> {
+        let mut fields = Fields(data);
+        let text = |fields: &mut Fields<'a>| {
+            let bytes = fields.u32()? as usize;
+            fields.take(bytes)
+        };
+        let name = text(&mut fields).filter(|name| name.len() <= NAME_BYTES_MAX)?;
+        let name = str::from_utf8(name).ok()?;
+        let count = fields.u32()?;
+        // Each takes four bytes at least: no number of them takes more memory than the option.
+        let mut queries = Vec::new();
+        for _ in 0..count {
+            queries.push(text(&mut fields)?);
+        }
+        fields.0.is_empty().then_some(Self { name, queries })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use wattle_rt::{Durability, Unmap};
 
-use super::handshake::ExportFacts;
+use super::handshake::{ChosenExport, ExportFacts};
 use super::limits::REQUEST_BYTES_MAX;
 use super::protocol::{NbdErrno, NbdRequest, command_flags as flags, commands};
 
@@ -22,6 +22,11 @@ pub enum NbdCommand {
     Trim(Durability),
     /// Make the range read as zeroes.
     WriteZeroes(Unmap, Durability),
+    /// Tell what is allocated; of one extent, or of as many as are known.
+    Status {
+        /// One extent.
+        one: bool,
+    },
     /// A range of no bytes.
     Nothing,
 }
@@ -29,18 +34,26 @@ pub enum NbdCommand {
 /// Decides about a request.
 ///
 /// # Errors
-/// `EPERM` for a change of a read-only export; `EINVAL` for unknown commands and flags, for ranges
+/// `EPERM` for a change of a read-only export; `EINVAL` for unknown commands and flags, for a
+/// status that was not agreed on, for ranges
 /// beyond the end and for reads and writes longer than [`REQUEST_BYTES_MAX`]; `ENOSPC` for writes
 /// beyond the end.
-pub fn decide(request: &NbdRequest, export: &ExportFacts, structured: bool) -> Result<NbdCommand, NbdErrno> {
+pub fn decide(
+    request: &NbdRequest,
+    export: &ExportFacts,
+    agreed: &ChosenExport,
+) -> Result<NbdCommand, NbdErrno> {
     // `flags_allowed`: FUA is allowed everywhere, clients are known to set it on anything.
-    let df = if structured { flags::DF } else { 0 };
+    let df = if agreed.structured { flags::DF } else { 0 };
     let (flags_allowed, changes, beyond_end, length_max) = match request.kind {
         commands::READ => (flags::FUA | df, false, NbdErrno::Invalid, REQUEST_BYTES_MAX),
         commands::WRITE => (flags::FUA, true, NbdErrno::NoSpace, REQUEST_BYTES_MAX),
         commands::FLUSH => (flags::FUA, false, NbdErrno::Invalid, 0),
         commands::TRIM => (flags::FUA, true, NbdErrno::Invalid, u32::MAX),
         commands::WRITE_ZEROES => (flags::FUA | flags::NO_HOLE, true, NbdErrno::NoSpace, u32::MAX),
+        commands::BLOCK_STATUS if agreed.allocation && request.length_bytes > 0 => {
+            (flags::FUA | flags::REQ_ONE, false, NbdErrno::Invalid, u32::MAX)
+        }
         _ => return Err(NbdErrno::Invalid),
     };
     if changes && export.read_only {
@@ -60,6 +73,7 @@ pub fn decide(request: &NbdRequest, export: &ExportFacts, structured: bool) -> R
         commands::FLUSH => NbdCommand::Flush,
         _ if request.length_bytes == 0 => NbdCommand::Nothing,
         commands::READ => NbdCommand::Read,
+        commands::BLOCK_STATUS => NbdCommand::Status { one: request.flags & flags::REQ_ONE != 0 },
         commands::WRITE => NbdCommand::Write(durability),
         commands::TRIM => NbdCommand::Trim(durability),
         _ => NbdCommand::WriteZeroes(unmap, durability),
@@ -86,7 +100,8 @@ mod tests {
             read_only,
             io_min_bytes: 512,
         };
-        decide(&NbdRequest { flags, kind, cookie: 0, offset_bytes, length_bytes }, &export, true)
+        let agreed = ChosenExport { export: 0, structured: true, allocation: true };
+        decide(&NbdRequest { flags, kind, cookie: 0, offset_bytes, length_bytes }, &export, &agreed)
     }
 
     #[test]
@@ -128,8 +143,27 @@ mod tests {
     }
 
     #[test]
+    fn a_status_is_told_to_clients_that_agreed_on_it() {
+        let facts = ExportFacts {
+            name: String::new(),
+            description: String::new(),
+            size_bytes: SIZE,
+            read_only: false,
+            io_min_bytes: 512,
+        };
+        let kind = commands::BLOCK_STATUS;
+        let request = NbdRequest { flags: 0, kind, cookie: 0, offset_bytes: 0, length_bytes: 512 };
+        for (allocation, expected) in
+            [(true, Ok(NbdCommand::Status { one: false })), (false, Err(NbdErrno::Invalid))]
+        {
+            let agreed = ChosenExport { export: 0, structured: true, allocation };
+            assert_eq!(decide(&request, &facts, &agreed), expected);
+        }
+    }
+
+    #[test]
     fn what_is_not_known_is_invalid() {
-        for kind in (0..=u16::MAX).filter(|kind| ![0, 1, 3, 4, 6].contains(kind)) {
+        for kind in (0..=u16::MAX).filter(|kind| ![0, 1, 3, 4, 6, 7].contains(kind)) {
             assert_eq!(ask(kind, 0, 0, 512, false), Err(NbdErrno::Invalid), "command {kind}");
         }
         for (kind, allowed) in [(0, 0b101), (1, 0b001), (3, 0b001), (4, 0b001), (6, 0b011)] {
@@ -138,6 +172,16 @@ mod tests {
                 assert_eq!(good, allowed & (1 << bit) != 0, "flag {bit} of command {kind}");
             }
         }
+        for bit in 0..16 {
+            let good = ask(commands::BLOCK_STATUS, 1 << bit, 0, SIZE as u32, true);
+            let one = (bit == 3).then_some(true).or((bit == 0).then_some(false));
+            assert_eq!(
+                good,
+                one.map(|one| NbdCommand::Status { one }).ok_or(NbdErrno::Invalid),
+                "flag {bit}"
+            );
+        }
+        assert_eq!(ask(commands::BLOCK_STATUS, 0, 0, 0, true), Err(NbdErrno::Invalid));
         let long = REQUEST_BYTES_MAX + 1;
         assert_eq!(ask(commands::READ, 0, 0, long, false), Err(NbdErrno::Invalid));
         assert_eq!(ask(commands::WRITE, 0, 0, long, false), Err(NbdErrno::Invalid));

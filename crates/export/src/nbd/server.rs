@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::{VolumeError, VolumeRef};
-use wattle_rt::sync::Latch;
+use wattle_rt::sync::{Latch, Semaphore};
 use wattle_rt::{Core, CoreIx, Instant, JoinHandle, Listener, Stream};
 
 use super::connection::{self, OpenExport, Shard, TlsFailure};
@@ -18,6 +18,9 @@ use crate::clients::connections::{Begun, Connections};
 use crate::clients::memory::{Idle, Memory};
 use wattle_rt::{Either, race};
 use wattle_tls::{ServerTls, TlsFault, TlsFileError};
+
+/// Clients of a core that are told at a time what is allocated: each has a thread that looks.
+const LOOKING_MAX: usize = 2;
 
 /// A volume and what clients are told about it. Clients ask for it by the volume's name.
 #[derive(Clone)]
@@ -279,6 +282,7 @@ impl Offer {
             limits: self.limits.clone(),
             tls: self.tls.clone(),
             memory: Rc::new(Memory::new(&self.limits, core.cores())),
+            looking: Rc::new(Semaphore::new(LOOKING_MAX)),
         }))
     }
 }

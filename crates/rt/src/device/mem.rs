@@ -165,6 +165,23 @@ impl MemDrive {
         });
     }
 
+    /// Runs of pages within a range that were never written, or made zeros.
+    pub(crate) fn holes(&self, range: Range<u64>, count_max: usize) -> Vec<Range<u64>> {
+        let mut holes: Vec<Range<u64>> = Vec::new();
+        for_pages(range.start, range.end.saturating_sub(range.start), |page, _, part| {
+            let (start, end) = (range.start + part.start as u64, range.start + part.end as u64);
+            let is_hole =
+                matches!(&*self.pages[page].read().unwrap_or_else(PoisonError::into_inner), Page::Zeros);
+            let count = holes.len();
+            match holes.last_mut() {
+                Some(last) if is_hole && last.end == start => last.end = end,
+                _ if is_hole && count < count_max => holes.push(start..end),
+                _ => {}
+            }
+        });
+        holes
+    }
+
     fn page(&self, page: usize) -> RwLockWriteGuard<'_, Page> {
         self.pages[page].write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,7 @@
 //! A member drive as the runtime sees it: a file, a block device, memory, nothing, a modelled or
 //! simulated drive; a part of one of these; or what tasks serve.
 
+mod holes;
 pub(crate) mod lock;
 mod losses;
 pub(crate) mod mem;

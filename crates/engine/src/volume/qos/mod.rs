@@ -25,7 +25,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use wattle_rt::sync::Semaphore;
 use wattle_rt::{Core, Either, Instant, race};
 
 use super::VolumeRef;
@@ -35,7 +34,7 @@ pub use limits::{
 };
 use rate::{Paid, Rates};
 pub use site::QosSite;
-use site::{Flow, SiteShard, VolumeShared};
+use site::{Flow, Gates, SiteShard, VolumeShared};
 pub use status::{QosStatus, QosTotals};
 
 /// One client of volumes, on whichever cores it comes: a connection, a host, a guest.
@@ -154,13 +153,13 @@ pub(super) struct Pace {
     client: u64,
     client_paid: Arc<Paid>,
     /// Its requests pass its limits in their order.
-    client_gate: Semaphore,
+    client_gates: Gates,
 }
 
 impl Pace {
     fn new(shard: Rc<SiteShard>, flow: Rc<Flow>, client: u64) -> Rc<Self> {
         let client_paid = flow.shared.client(client);
-        Rc::new(Self { shard, flow, client, client_paid, client_gate: Semaphore::new(1) })
+        Rc::new(Self { shard, flow, client, client_paid, client_gates: Gates::default() })
     }
 
     /// The same for requests of this client.
@@ -189,8 +188,8 @@ impl Pace {
     pub async fn enter(&self, cost: QosCost) -> Turn<'_> {
         let shared = &self.flow.shared;
         if shared.limited.load(Ordering::Relaxed) {
-            self.pass(&self.client_gate, &shared.client_rates, &self.client_paid, cost).await;
-            self.pass(&self.flow.gate, &shared.volume_rates, &shared.volume_paid, cost).await;
+            self.pass(&self.client_gates, &shared.client_rates, &self.client_paid, cost).await;
+            self.pass(&self.flow.gates, &shared.volume_rates, &shared.volume_paid, cost).await;
         }
         let shares = shared.site.shares.load(Ordering::Relaxed) && !shared.released.load(Ordering::Relaxed);
         let lane = shares.then(|| lane::lane_of(&self.flow));
@@ -207,14 +206,14 @@ impl Pace {
     }
 
     /// Waits as long as the rates hold a request back.
-    async fn pass(&self, gate: &Semaphore, rates: &Rates, paid: &Paid, cost: QosCost) {
+    async fn pass(&self, gates: &Gates, rates: &Rates, paid: &Paid, cost: QosCost) {
         if rates.none() {
             return;
         }
         let (core, flow) = (&self.shard.core, &self.flow);
         let came = core.now();
         let held = flow.counts.held();
-        let _first = gate.acquire(1).await;
+        let _first = gates.of(cost).acquire(1).await;
         while !flow.shared.released.load(Ordering::Relaxed) {
             let changed = flow.changed.wait();
             let now = core.now();

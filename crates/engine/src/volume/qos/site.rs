@@ -12,7 +12,7 @@ use wattle_rt::{Core, CoreIx};
 
 use super::depth::{self, Verdict, Window};
 use super::lane::Lane;
-use super::limits::QosLimits;
+use super::limits::{QosCost, QosLimits};
 use super::rate::{Paid, Rates};
 use super::status::FlowCounts;
 
@@ -195,11 +195,30 @@ impl VolumeShared {
     }
 }
 
+/// Where requests wait for a limit, the first one for its time and the others for the first one:
+/// reads and writes apart, since the one may be limited and the other not.
+pub(super) struct Gates {
+    reads: Semaphore,
+    writes: Semaphore,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self { reads: Semaphore::new(1), writes: Semaphore::new(1) }
+    }
+}
+
+impl Gates {
+    pub fn of(&self, cost: QosCost) -> &Semaphore {
+        if cost.is_write { &self.writes } else { &self.reads }
+    }
+}
+
 /// A volume on one core.
 pub(super) struct Flow {
     pub shared: Arc<VolumeShared>,
     /// Requests pass the volume's limits in their order.
-    pub gate: Semaphore,
+    pub gates: Gates,
     /// Limits changed.
     pub changed: Notify,
     pub under_way: Cell<u64>,
@@ -214,7 +233,7 @@ impl Flow {
     fn new(shared: &Arc<VolumeShared>) -> Rc<Self> {
         Rc::new(Self {
             shared: shared.clone(),
-            gate: Semaphore::new(1),
+            gates: Gates::default(),
             changed: Notify::new(),
             under_way: Cell::new(0),
             queued: Cell::new(0),

@@ -14,7 +14,9 @@ use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
 use wattle_engine::volume::MapSegment;
 use wattle_engine::volume::qos::{QosClient, QosLimits, QosRate, QosRates, QosScope, QosSite, QosUnit};
-use wattle_engine::{ArrayHandle, ArraySpec, MapSpec, MappedHandle, MemberSpec, Volume, VolumeError, VolumeRef};
+use wattle_engine::{
+    ArrayHandle, ArraySpec, MapSpec, MappedHandle, MemberSpec, Volume, VolumeError, VolumeRef,
+};
 use wattle_modelled::drive;
 use wattle_rt::{Buf, BufMut, Core, CoreIx, Device, Durability, Instant, Rng, SimWorld, WorldConfig};
 
@@ -123,7 +125,8 @@ impl Seen {
     }
 
     fn p99(&self, from: Instant) -> Duration {
-        let mut took: Vec<_> = self.each.iter().filter(|(at, _)| *at >= from).map(|(_, took)| *took).collect();
+        let mut took: Vec<_> =
+            self.each.iter().filter(|(at, _)| *at >= from).map(|(_, took)| *took).collect();
         took.sort_unstable();
         took[took.len() * 99 / 100]
     }
@@ -156,7 +159,11 @@ fn iops(rate: u64) -> QosLimits {
     QosLimits { volume: limits(&[(QosUnit::Requests, QosScope::All, rate)]), ..QosLimits::default() }
 }
 
-fn on_drives<T: 'static>(preset: &str, cores: usize, run: impl AsyncFnOnce(Core, Vec<Device>) -> T + 'static) -> T {
+fn on_drives<T: 'static>(
+    preset: &str,
+    cores: usize,
+    run: impl AsyncFnOnce(Core, Vec<Device>) -> T + 'static,
+) -> T {
     let mut world = SimWorld::new(WorldConfig { seed: 3, cores, ..WorldConfig::default() });
     let facts = Preset::named(preset).unwrap().drive();
     let drives = (0..4).map(|at| world.add_drive(drive::config(&facts, format!("{preset}-{at}")))).collect();
@@ -295,6 +302,21 @@ fn a_volume_stops_while_requests_wait_and_all_of_them_are_answered() {
 }
 
 #[test]
+fn many_sites_are_in_the_way_of_no_array() {
+    on_drives("nvme", 2, async |core, drives| {
+        let house = House::build(&core, drives, 1).await;
+        for _ in 0..8 {
+            let governed = QosSite::new(core.cores()).govern(house.array.volume());
+            let volume = governed.open(&core).unwrap();
+            // The array is recorded clean in between, and its home is asked again.
+            core.sleep(SECOND).await;
+            volume.write(0, Buf::copy_of(&[7; 4096]), Durability::Cached).await.unwrap();
+            volume.flush().await.unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_task_that_goes_while_it_waits_takes_nothing_with_it() {
     on_drives("nvme", 1, async |core, drives| {
         let house = House::build(&core, drives, 2).await;
@@ -373,12 +395,10 @@ fn quiet(preset: &'static str, on: usize, noise: Load) -> [f64; 4] {
 #[test]
 fn a_noisy_neighbour_moves_the_p99_by_less_than_a_fifth() {
     for (preset, on, noise) in [
-        ("sata-ssd", 0, writes(256, 10 * SECOND)),
-        ("sata-ssd", 1, writes(256, 10 * SECOND)),
-        ("sata-ssd", 0, reads(256, 10 * SECOND)),
-        ("x25m", 1, reads(256, 10 * SECOND)),
+        ("sata-ssd", 0, writes(256, 2 * SECOND)),
+        ("sata-ssd", 1, writes(256, 2 * SECOND)),
+        ("x25m", 1, reads(256, 3 * SECOND)),
         ("sata7200", 1, reads(256, 400 * SECOND)),
-        ("nvme", 0, writes(256, SECOND)),
     ] {
         let [alone, beside, left, _] = quiet(preset, on, noise);
         assert!(beside <= alone * 1.2, "{preset}: {beside} beside, {alone} alone");

@@ -84,7 +84,9 @@ pub fn of_volume(now: &VolumeQosReport) -> Vec<DecisionReport> {
     let shared = about(
         now.waiting_shared,
         format!("{volume} waits for other volumes: {} of it wait", requests(now.waiting_shared)),
-        depth.unwrap_or_else(|| "several volumes ask for more than there is, and share it by weight".to_owned()),
+        depth.unwrap_or_else(|| {
+            "several volumes ask for more than there is, and share it by weight".to_owned()
+        }),
         Some(format!("wattle set {volume} weight=N   (a larger share)")),
     );
     limited.into_iter().chain(shared).collect()

@@ -8,8 +8,8 @@ use serde::Serialize;
 use wattle_advise::limiter::{self, Flow, Interval, MemberFlow};
 use wattle_control::{Code, Problem};
 use wattle_server::protocol::report::{
-    ArrayReport, LatencyReport, MemberReport, ServerReport, ThreadReport, TrafficReport,
-    VolumeQosReport, below,
+    ArrayReport, LatencyReport, MemberReport, ServerReport, ThreadReport, TrafficReport, VolumeQosReport,
+    below,
 };
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::Servers;
@@ -71,14 +71,20 @@ impl Snapshot {
 
     /// What limits and shares did to volumes since an earlier look: of all, or of what a name stands
     /// for.
-    pub fn volumes_since(&self, before: &Snapshot, dir: &RuntimeDir, name: Option<&str>) -> Vec<VolumeInterval> {
+    pub fn volumes_since(
+        &self,
+        before: &Snapshot,
+        dir: &RuntimeDir,
+        name: Option<&str>,
+    ) -> Vec<VolumeInterval> {
         let meant = name.and_then(|name| self.servers.meant(dir, name).ok());
         let wanted = |server: &ServerReport, volume: &str| {
             meant.as_ref().is_none_or(|meant| {
                 let of_it = meant.volumes.iter().any(|other| other.name == volume);
                 let below = below(&server.groups, volume);
                 let array = meant.arrays.iter().any(|array| {
-                    array.name == volume || below.iter().any(|id| *id == array.name || Some(id) == array.uuid.as_ref())
+                    array.name == volume
+                        || below.iter().any(|id| *id == array.name || Some(id) == array.uuid.as_ref())
                 });
                 meant.server.server == server.server && (of_it || meant.volumes.is_empty() && array)
             })
@@ -87,7 +93,8 @@ impl Snapshot {
         for (socket, server) in &self.servers.answered {
             let earlier = before.server(socket, server.pid);
             for now in server.qos.iter().filter(|qos| wanted(server, &qos.volume)) {
-                let was = earlier.and_then(|(_, server)| server.qos.iter().find(|was| was.volume == now.volume));
+                let was =
+                    earlier.and_then(|(_, server)| server.qos.iter().find(|was| was.volume == now.volume));
                 all.push(held(now, was, (self.at - before.at).as_secs_f64()));
             }
         }

@@ -79,7 +79,13 @@ pub fn run(args: &TopArgs, screen: Screen) -> Result<(), Problem> {
         history.push_back(totals.bytes_per_second());
         history.drain(..history.len().saturating_sub(HISTORY));
         if args.json.json {
-            output::print_json(&Report { schema_version: SCHEMA_VERSION, time, totals, arrays: &arrays, volumes })?;
+            output::print_json(&Report {
+                schema_version: SCHEMA_VERSION,
+                time,
+                totals,
+                arrays: &arrays,
+                volumes,
+            })?;
         } else {
             let history = (history.make_contiguous() as &[f64], args.interval);
             let size = output::terminal_size();

@@ -132,6 +132,6 @@ fn what_is_no_limit_or_no_volume_is_refused() {
         serve.command(&["set", "data", setting]).failed(2, "WTL-0001", words);
     }
     let words = ["no volume that clients are offered", "offered are data"];
-    serve.command(&["set", "data", "other:iops=5"]).failed(1, "WTL-0904", &words);
+    serve.command(&["set", "data", "other:iops=5"]).failed(1, "WTL-0100", &words);
     serve.stop();
 }

@@ -210,7 +210,8 @@ impl NvmeSubsystem {
         }
         shared.last_id = id;
         let state = Mutex::default();
-        let controller = Arc::new(Controller { id, host, is_discovery, client: QosClient::new(), changed, state });
+        let controller =
+            Arc::new(Controller { id, host, is_discovery, client: QosClient::new(), changed, state });
         shared.controllers.insert(id, controller.clone());
         Ok(controller)
     }

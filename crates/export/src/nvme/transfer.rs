@@ -114,13 +114,21 @@ impl QueueConnection {
             return volume.clone();
         }
         let client = self.queue.get().map(|queue| queue.controller.client);
-        let volume = client.map_or_else(|| namespace.volume.clone(), |client| namespace.volume.for_client(client));
+        let volume =
+            client.map_or_else(|| namespace.volume.clone(), |client| namespace.volume.for_client(client));
         opened.insert(namespace.nsid, (Rc::downgrade(namespace), volume.clone()));
         volume
     }
 
     /// Does what a command asks for, and completes it.
-    async fn carry_out(&self, id: u16, plan: IoPlan, namespace: &Rc<Namespace>, data: Option<Buf>, hold: Hold) {
+    async fn carry_out(
+        &self,
+        id: u16,
+        plan: IoPlan,
+        namespace: &Rc<Namespace>,
+        data: Option<Buf>,
+        hold: Hold,
+    ) {
         let volume = &self.volume_of(namespace);
         let (done, status) = match plan {
             IoPlan::Read(range) => {

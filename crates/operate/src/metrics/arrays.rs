@@ -181,8 +181,10 @@ fn of_server(all: &mut Exposition, report: &ServerReport, server: &Labels, given
 fn of_volume(all: &mut Exposition, volume: &VolumeQosReport, server: &str) {
     let labels = Labels::new().with("volume", volume.volume.as_str()).with("server", server);
     for (key, value) in &volume.settings {
-        if let Ok(SettingChange::Qos(_, QosChange::Volume(_, Some(limit)) | QosChange::Client(_, Some(limit)))) =
-            settings::parse(key, value)
+        if let Ok(SettingChange::Qos(
+            _,
+            QosChange::Volume(_, Some(limit)) | QosChange::Client(_, Some(limit)),
+        )) = settings::parse(key, value)
         {
             all.add("wattle_volume_limit", &labels.with("limit", key.as_str()), limit);
         }

@@ -90,7 +90,8 @@ impl Serving {
         let served = self.find(name)?;
         let mut report = served.why().await;
         let held = self.qos().await;
-        let on_it = |of: &&VolumeQosReport| self.find(&of.volume).is_ok_and(|other| Rc::ptr_eq(&other, &served));
+        let on_it =
+            |of: &&VolumeQosReport| self.find(&of.volume).is_ok_and(|other| Rc::ptr_eq(&other, &served));
         report.decisions.extend(held.iter().filter(on_it).flat_map(why::of_volume));
         Ok(report)
     }
@@ -107,7 +108,7 @@ impl Serving {
         found.or_else(array).or_else(only).cloned().ok_or_else(|| {
             let names: Vec<_> = offered.iter().map(|offered| offered.name.as_str()).collect();
             Problem::new(
-                Code::BadRequest,
+                Code::ServerNotFound,
                 format!("{name} is no volume that clients are offered"),
                 format!("limits and shares are of volumes; offered are {}", names.join(", ")),
                 "name one of these: `wattle set VOLUME KEY=VALUE`",

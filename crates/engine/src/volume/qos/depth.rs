@@ -48,7 +48,8 @@ impl Window {
             (_, WINDOW..) => None,
             _ => return None,
         };
-        *self = Self { since: if verdict == Some(Verdict::Fewer) { now } else { self.since }, ..Self::default() };
+        *self =
+            Self { since: if verdict == Some(Verdict::Fewer) { now } else { self.since }, ..Self::default() };
         verdict
     }
 }

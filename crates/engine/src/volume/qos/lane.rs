@@ -73,7 +73,10 @@ pub(super) fn try_begin(shard: &SiteShard, flow: &Flow, number: usize, cost: Qos
         let is_free = waiting.is_empty() && lane.has_room(Some(bound), now);
         // Invariant 2.
         let has_right = || {
-            bound >= ONE && flow.under_way.get() < part.max(1) && !waiting.has(slot) && waiting.is_behind(slot)
+            bound >= ONE
+                && flow.under_way.get() < part.max(1)
+                && !waiting.has(slot)
+                && waiting.is_behind(slot)
         };
         if !is_free && !has_right() {
             return false;
@@ -94,7 +97,12 @@ pub(super) async fn begin(shard: &Rc<SiteShard>, flow: &Rc<Flow>, number: usize,
     let began = shard.now();
     let waiter = Rc::new(Waiter { flow: flow.clone(), granted: Latch::new(), gone: Cell::new(false) });
     flow.queued.set(flow.queued.get() + 1);
-    shard.lanes[number].waiting.borrow_mut().push(flow.shared.slot, client, cost.share_bytes(), waiter.clone());
+    shard.lanes[number].waiting.borrow_mut().push(
+        flow.shared.slot,
+        client,
+        cost.share_bytes(),
+        waiter.clone(),
+    );
     let leaving = Leaving { shard, number, waiter: &waiter, taken: Cell::new(false) };
     // A bound that ended meanwhile, or a pause that no task waits for the end of.
     go_on(shard, number);

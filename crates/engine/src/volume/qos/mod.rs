@@ -99,7 +99,8 @@ impl GovernedHandle {
         let (key, slot) = (self.shared.site.key, self.shared.slot);
         let totals = cores::each(core, move |core| {
             let flow = core.local::<SiteShard>(key).and_then(|shard| shard.find(slot));
-            let totals = flow.map(|flow| QosTotals { waiting_shared: flow.queued.get(), ..flow.counts.totals() });
+            let totals =
+                flow.map(|flow| QosTotals { waiting_shared: flow.queued.get(), ..flow.counts.totals() });
             std::future::ready(totals.unwrap_or_default())
         });
         let totals = totals.await.into_iter().fold(QosTotals::default(), QosTotals::plus);
@@ -127,7 +128,11 @@ impl GovernedHandle {
         self.shared.site.leaves();
     }
 
-    async fn on_every_core(&self, core: &Core, work: impl Fn(Rc<SiteShard>, Rc<Flow>) + Clone + Send + 'static) {
+    async fn on_every_core(
+        &self,
+        core: &Core,
+        work: impl Fn(Rc<SiteShard>, Rc<Flow>) + Clone + Send + 'static,
+    ) {
         let (key, slot) = (self.shared.site.key, self.shared.slot);
         cores::each(core, move |core| {
             let found = core.local::<SiteShard>(key);
@@ -181,7 +186,8 @@ impl Pace {
             return None;
         }
         let lane = lane::lane_of(&self.flow);
-        lane::try_begin(&self.shard, &self.flow, lane, cost).then(|| self.turn(Some(lane), cost, self.shard.now()))
+        lane::try_begin(&self.shard, &self.flow, lane, cost)
+            .then(|| self.turn(Some(lane), cost, self.shard.now()))
     }
 
     /// Waits until a request may go.

@@ -83,7 +83,10 @@ impl Paid {
         if self.version.load(Ordering::Acquire) == version {
             return;
         }
-        let most = rates.changed_at.load(Ordering::Relaxed).saturating_add(rates.burst_nanos.load(Ordering::Relaxed));
+        let most = rates
+            .changed_at
+            .load(Ordering::Relaxed)
+            .saturating_add(rates.burst_nanos.load(Ordering::Relaxed));
         for until in &self.until {
             until.fetch_min(most, Ordering::Relaxed);
         }
@@ -162,8 +165,7 @@ mod tests {
 
     #[test]
     fn of_several_limits_the_tightest_holds_and_the_others_are_used_when_it_lets_go() {
-        let limits =
-            [(QosUnit::Requests, QosScope::All, 100), (QosUnit::Bytes, QosScope::All, 100 << 10)];
+        let limits = [(QosUnit::Requests, QosScope::All, 100), (QosUnit::Bytes, QosScope::All, 100 << 10)];
         let (rates, paid) = (rates(&limits, Duration::from_millis(10)), Paid::default());
         let starts: Vec<_> = (0..4).map(|_| paid.reserve(&rates, QosCost::write(10 << 10), 0)).collect();
         assert_eq!(starts, [0, SECOND / 10, 2 * SECOND / 10, 3 * SECOND / 10]);

@@ -61,8 +61,9 @@ impl QosSite {
     /// For so many cores, without volumes.
     #[must_use]
     pub fn new(cores: usize) -> Self {
-        // Keys of arrays begin at 1, those of mapped volumes at 1 << 62.
-        static NEXT_KEY: AtomicU64 = AtomicU64::new(1 << 63);
+        // Keys of arrays begin at 1, those of mapped volumes at 1 << 62, those of servers across a
+        // network at 1 << 61; those of an array's parts have the highest bit.
+        static NEXT_KEY: AtomicU64 = AtomicU64::new(1 << 60);
         Self(Arc::new(SiteShared {
             key: NEXT_KEY.fetch_add(1, Ordering::Relaxed),
             shares: AtomicBool::new(false),

@@ -260,7 +260,7 @@ impl Serving {
         };
         let volumes =
             if self.has_layers() { self.offered().iter().map(volume).collect() } else { Vec::new() };
-        let (server, pid) = (self.server.clone(), std::process::id());
+        let (server, pid, qos) = (self.server.clone(), std::process::id(), self.qos().await);
         ServerReport {
             server,
             pid,
@@ -268,7 +268,7 @@ impl Serving {
             volumes,
             groups: self.groups.borrow().clone(),
             threads: threads::all(),
-            qos: self.qos().await,
+            qos,
         }
     }
 

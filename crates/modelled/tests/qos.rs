@@ -293,6 +293,7 @@ fn a_volume_stops_while_requests_wait_and_all_of_them_are_answered() {
         assert_eq!(done, 64, "what was begun is answered");
         assert!(core.now() - began < SECOND, "without waiting for the limit");
         house.volumes[0].stop(&core).await.unwrap();
+        house.volumes[0].governed().unwrap().end(&core).await;
         assert!(matches!(house.volumes[0].open(&core).map(drop), Err(VolumeError::Stopped)));
         // The other one goes on, without a neighbour.
         assert!(!house.load(&core, 0, 1, reads(4, 10 * MS)).await.each.is_empty());

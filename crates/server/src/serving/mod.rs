@@ -291,6 +291,7 @@ impl Serving {
         let others_go_on = self.arrays.borrow().iter().any(|other| !other.stopping.get());
         if others_go_on {
             let stopped = served.stop().await;
+            self.end_qos(&served.facts.name).await;
             self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, &served));
             let time = rfc3339(self.core.wall_clock().secs).unwrap_or_default();
             self.feed.stopped(&served.feed_array(), &time);

@@ -85,6 +85,15 @@ impl Serving {
         }
     }
 
+    /// A volume that was stopped is no neighbour of others any more.
+    pub(super) async fn end_qos(&self, name: &str) {
+        let offered = self.offered();
+        let stopped = offered.iter().find(|offered| offered.name == name);
+        if let Some(governed) = stopped.and_then(|offered| offered.volume.governed()) {
+            governed.end(&self.core).await;
+        }
+    }
+
     /// Why an array is as it is, with what holds its clients back.
     pub(super) async fn why(&self, name: &str) -> Result<WhyReport, Problem> {
         let served = self.find(name)?;

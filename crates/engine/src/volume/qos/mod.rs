@@ -120,12 +120,14 @@ impl GovernedHandle {
         .await;
     }
 
-    /// Releases and forgets it; the volume itself goes on.
+    /// Releases and forgets it; the volume itself goes on. Done again, it does nothing.
     pub async fn end(&self, core: &Core) {
         self.release(core).await;
         let slot = self.shared.slot;
         self.on_every_core(core, move |shard, _| shard.forget(slot)).await;
-        self.shared.site.leaves();
+        if !self.shared.left.swap(true, Ordering::Relaxed) {
+            self.shared.site.leaves();
+        }
     }
 
     async fn on_every_core(

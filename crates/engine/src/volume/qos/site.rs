@@ -138,6 +138,8 @@ pub(super) struct VolumeShared {
     goal_nanos: AtomicU64,
     /// It is being stopped: nothing is held back any more.
     pub released: AtomicBool,
+    /// It counts among the site's volumes no more.
+    pub left: AtomicBool,
     /// On how many cores it wants as much as it can get.
     heavy_cores: AtomicU32,
     /// What was set last.
@@ -158,6 +160,7 @@ impl VolumeShared {
             weight: AtomicU32::new(limits.weight),
             goal_nanos: AtomicU64::new(0),
             released: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             heavy_cores: AtomicU32::new(0),
             limits: Mutex::new(limits),
         }

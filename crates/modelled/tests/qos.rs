@@ -98,8 +98,8 @@ const fn writes(depth: u64, time: Duration) -> Load {
     Load { writes: true, ..reads(depth, time) }
 }
 
-/// How many requests were answered in each millisecond; of loads that are not deep, when each was and
-/// how long it took.
+/// How many requests were answered in each millisecond; of loads that are not deep, when each was
+/// and how long it took.
 #[derive(Debug, Default)]
 struct Seen {
     by_millisecond: Vec<u32>,

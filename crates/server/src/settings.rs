@@ -244,7 +244,8 @@ pub fn parse(key: &str, value: &str) -> Result<SettingChange, Problem> {
     }
 }
 
-/// The volume in front of a key, if there is one, and the key: names may have colons, keys have none.
+/// The volume in front of a key, if there is one, and the key: names may have colons, keys
+/// have none.
 #[must_use]
 pub fn parts(key: &str) -> (Option<String>, &str) {
     match key.rsplit_once(':') {

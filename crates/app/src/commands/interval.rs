@@ -69,8 +69,8 @@ impl Snapshot {
         Ok(all)
     }
 
-    /// What limits and shares did to volumes since an earlier look: of all, or of what a name stands
-    /// for.
+    /// What limits and shares did to volumes since an earlier look: of all, or of what a name
+    /// stands for.
     pub fn volumes_since(
         &self,
         before: &Snapshot,

@@ -40,8 +40,8 @@ pub struct VolumeQosReport {
     pub volume: String,
     /// What `wattle set` changes.
     pub settings: BTreeMap<String, String>,
-    /// Requests that a limit or a share was looked at for. Without limits, and as the only volume of
-    /// its server, it has none.
+    /// Requests that a limit or a share was looked at for. Without limits, and as the only volume
+    /// of its server, it has none.
     pub requests: u64,
     /// The bytes of these.
     pub bytes: u64,
@@ -57,8 +57,8 @@ pub struct VolumeQosReport {
     pub shared_us: u64,
     /// Waiting for other volumes now.
     pub waiting_shared: u64,
-    /// Thousandths of a request that it and others may have under way on a core, where a volume with
-    /// a `latency_goal` is in use and this one has none.
+    /// Thousandths of a request that it and others may have under way on a core, where a volume
+    /// with a `latency_goal` is in use and this one has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth_thousandths: Option<u64>,
 }

@@ -1,6 +1,6 @@
-//! Whose request is next: start-time fair queueing. Each volume's requests are stamped with the time
-//! in which it would have been served alone at its weight; the smallest stamp is next. Within a
-//! volume its clients take turns.
+//! Whose request is next: start-time fair queueing. Each volume's requests are stamped with the
+//! time in which it would have been served alone at its weight; the smallest stamp is next. Within
+//! a volume its clients take turns.
 //!
 //! Invariants:
 //! 1. While two volumes have requests waiting, what each of them gets, divided by its weight,
@@ -49,8 +49,8 @@ impl<T> FairQueue<T> {
         self.backlog.contains(&volume)
     }
 
-    /// Whether a volume has had no more than its share so far: what it asks for now goes before what
-    /// others wait for.
+    /// Whether a volume has had no more than its share so far: what it asks for now goes before
+    /// what others wait for.
     pub fn is_behind(&self, volume: usize) -> bool {
         self.volumes.get(volume).is_none_or(|volume| volume.end <= self.served)
     }

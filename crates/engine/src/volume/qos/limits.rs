@@ -85,8 +85,8 @@ pub struct QosLimits {
     pub burst: Duration,
     /// Its share beside other volumes when there is too much to do for all.
     pub weight: u32,
-    /// 99 of 100 of its requests are to be answered within this time, at the cost of volumes without
-    /// a goal.
+    /// 99 of 100 of its requests are to be answered within this time, at the cost of volumes
+    /// without a goal.
     pub goal: Option<Duration>,
 }
 

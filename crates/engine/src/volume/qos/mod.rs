@@ -5,10 +5,11 @@
 //! lies below it, and what works on it from inside, is not held back. A request waits before it has
 //! taken anything: no lease, permit or lock is held meanwhile. Flushes never wait here.
 //!
-//! A request passes, in this order, the limits of its client and those of its volume (`rate`: exact
-//! over all cores), and then, if several volumes are in use, the core's lane (`lane`): at most so
-//! many are under way, and beyond that `fair` says which one is next. Volumes with a goal have a lane
-//! of their own; the depth of the other one follows from whether the goals are met (`depth`).
+//! A request passes, in this order, the limits of its client and those of its volume (`rate`:
+//! exact over all cores), and then, if several volumes are in use, the core's lane (`lane`): at
+//! most so many are under way, and beyond that `fair` says which one is next. Volumes with a goal
+//! have a lane of their own; the depth of the other one follows from whether the goals are met
+//! (`depth`).
 //!
 //! What is not limited and has no neighbour pays for one look at two flags.
 

@@ -69,15 +69,15 @@ impl Paid {
             booked[at] = nanos(units, rate);
             start = book(&self.until[at], booked[at], burst, start);
         }
-        // A limit that let it start sooner than another one did: it is used when the request starts.
+        // A limit that would have let it start sooner is used when the request starts.
         for (until, takes) in self.until.iter().zip(booked).filter(|(_, takes)| *takes > 0) {
             until.fetch_max(start.saturating_add(takes), Ordering::Relaxed);
         }
         start
     }
 
-    /// What was used at other rates counts as no more than a burst at the new ones: a limit that was
-    /// raised is not waited for at the old rate.
+    /// What was used at other rates counts as no more than a burst at the new ones: a limit that
+    /// was raised is not waited for at the old rate.
     fn follow(&self, rates: &Rates) {
         let version = rates.version.load(Ordering::Acquire);
         if self.version.load(Ordering::Acquire) == version {

@@ -232,9 +232,9 @@ pub struct SetArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// What to change: sync_speed_min, sync_speed_max, sync_action, read_deadline, goal,
-    /// stripe_cache_size, read_ahead_kb, remote_timeout, paths, record, write_mostly, iops, read_iops,
-    /// write_iops, bandwidth, read_bandwidth, write_bandwidth, client_iops, client_bandwidth, burst,
-    /// weight, latency_goal. From iops on they are of volumes.
+    /// stripe_cache_size, read_ahead_kb, remote_timeout, paths, record, write_mostly, iops,
+    /// read_iops, write_iops, bandwidth, read_bandwidth, write_bandwidth, client_iops,
+    /// client_bandwidth, burst, weight, latency_goal. From iops on they are of volumes.
     #[arg(value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
     #[command(flatten)]

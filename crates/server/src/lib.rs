@@ -4,8 +4,8 @@
 //! array that runs: what it reports, and the operator's orders on it. [`groups`] decides and
 //! carries out changes of volume groups. [`events`] is what happened, [`history`] what checks and
 //! repairs found, [`why`] what explains an array's state. [`exports`] are the places where clients
-//! find volumes. [`protocol`] is what servers and commands say to each other, [`socket`] how it
-//! reaches the other side.
+//! find volumes, [`qos`] what holds their requests back. [`protocol`] is what servers and commands
+//! say to each other, [`socket`] how it reaches the other side.
 //!
 //! **Invariants.**
 //! 1. Nothing here reads arguments or the environment, prints, or knows of terminals: directories
@@ -23,6 +23,7 @@ pub mod ids;
 pub mod log;
 pub mod mkfs;
 pub mod protocol;
+pub mod qos;
 pub mod remotes;
 pub mod saving;
 pub mod serving;

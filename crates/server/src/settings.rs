@@ -8,6 +8,8 @@ use wattle_control::size::parse_size;
 use wattle_control::{Code, Problem};
 use wattle_engine::job::Goal;
 
+use crate::qos::{self, QosChange};
+
 /// What `sync_action` may be set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncAction {
@@ -46,6 +48,8 @@ pub enum SettingChange {
     Record(bool),
     /// The members whose copies are read only where no other one can be, as an operator names them.
     WriteMostly(Vec<String>),
+    /// A setting of volumes: of this one, or of what the order or the server is about.
+    Qos(Option<String>, QosChange),
 }
 
 /// How large a clean cache may become.
@@ -142,7 +146,29 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "members, separated by commas, or none",
         "copies on these members are read only where no other one can be",
     ),
+    ("iops", IOPS, "the volume's clients together get at most so many requests a second"),
+    ("read_iops", IOPS, "so many reads"),
+    ("write_iops", IOPS, "so many writes, with zeroes and discards"),
+    ("bandwidth", BANDWIDTH, "the volume's clients together move at most so many bytes a second"),
+    ("read_bandwidth", BANDWIDTH, "so many read"),
+    ("write_bandwidth", BANDWIDTH, "so many written"),
+    ("client_iops", IOPS, "each client of the volume gets at most so many requests a second"),
+    ("client_bandwidth", BANDWIDTH, "each client of the volume moves at most so many bytes a second"),
+    (
+        "burst",
+        "a time from 1ms to 5m",
+        "what a limit allows and was not used can be used later, as much as this time brings",
+    ),
+    ("weight", "1 to 10000", "the volume's share beside others when they ask for more than there is"),
+    (
+        "latency_goal",
+        "a time from 50us to 1m, or none",
+        "99 of 100 requests are to be answered in time; volumes without a goal are held back for that",
+    ),
 ];
+
+const IOPS: &str = "1 to 100000000, or none";
+const BANDWIDTH: &str = "SIZE from 64K to 1T, or none";
 
 /// Keys and values of `KEY=VALUE`s, all of which make sense.
 ///
@@ -171,6 +197,10 @@ fn split(pair: &str) -> Result<(&str, &str), Problem> {
 /// There is no such key, or the value makes no sense for it.
 pub fn parse(key: &str, value: &str) -> Result<SettingChange, Problem> {
     let bad = || bad_value(key, value);
+    let (volume, bare) = parts(key);
+    if qos::is_key(bare) {
+        return qos::parse(bare, value).map(|change| SettingChange::Qos(volume, change)).ok_or_else(bad);
+    }
     match key {
         "sync_speed_min" => speed(value).map(SettingChange::SpeedMin).ok_or_else(bad),
         "sync_speed_max" if matches!(value, "none" | "0") => Ok(SettingChange::SpeedMax(None)),
@@ -211,6 +241,16 @@ pub fn parse(key: &str, value: &str) -> Result<SettingChange, Problem> {
             format!("settings are {}", KEYS.iter().map(|(key, ..)| *key).collect::<Vec<_>>().join(", ")),
             "`wattle set NAME` shows them and what they are",
         )),
+    }
+}
+
+/// The volume in front of a key, if there is one, and the key: names may have colons, keys
+/// have none.
+#[must_use]
+pub fn parts(key: &str) -> (Option<String>, &str) {
+    match key.rsplit_once(':') {
+        Some((volume, key)) if qos::is_key(key) => (Some(volume.to_owned()), key),
+        _ => (None, key),
     }
 }
 
@@ -257,12 +297,19 @@ fn cache(value: &str) -> Option<CacheCeiling> {
 }
 
 fn bad_value(key: &str, value: &str) -> Problem {
-    let known = KEYS.iter().find(|(name, ..)| *name == key);
+    let (_, bare) = parts(key);
+    let known = KEYS.iter().find(|(name, ..)| *name == bare);
+    let example = match qos::is_key(bare) {
+        true => "write it like iops=5000, bandwidth=100M, burst=2s, weight=300, latency_goal=5ms",
+        false => {
+            "write it like sync_speed_max=50000 (KiB/s), sync_speed_max=50M, sync_action=idle, read_deadline=500ms"
+        }
+    };
     Problem::new(
         Code::Usage,
         format!("{key}={value}: not a value of this setting"),
         known.map_or(String::new(), |(_, values, _)| format!("expected {values}")),
-        "write it like sync_speed_max=50000 (KiB/s), sync_speed_max=50M, sync_action=idle, read_deadline=500ms",
+        example,
     )
 }
 
@@ -325,6 +372,9 @@ mod tests {
             ("remote_timeout", "2", "from 100ms to 10m"),
             ("paths", "random", "order or round-robin"),
             ("write_mostly", "a,,b", "separated by commas"),
+            ("iops", "0", "1 to 100000000"),
+            ("vg/home:bandwidth", "1", "from 64K"),
+            ("vg/home:goal", "5ms", "settings are"),
             ("stripe_cache", "1", "sync_action, read_deadline, goal, stripe_cache_size"),
             ("", "", "sync_speed_min, sync_speed_max, sync_action, read_deadline"),
         ];
@@ -336,6 +386,15 @@ mod tests {
         for (key, ..) in KEYS {
             assert!(parse(key, "?").unwrap_err().why.starts_with("expected "), "{key} is known");
         }
+    }
+
+    #[test]
+    fn settings_of_volumes_may_name_one() {
+        let goal = QosChange::Goal(Some(Duration::from_millis(5)));
+        assert_eq!(parse("latency_goal", "5ms"), Ok(SettingChange::Qos(None, goal)));
+        let named = SettingChange::Qos(Some("host:data".to_owned()), goal);
+        assert_eq!(parse("host:data:latency_goal", "5ms"), Ok(named));
+        assert!(KEYS.iter().filter(|(key, ..)| qos::is_key(key)).count() == 11);
     }
 
     #[test]

@@ -5,7 +5,9 @@ use wattle_control::why::{Why, why};
 use wattle_control::{ArrayScan, Code, Scan, Verdict};
 
 use crate::events::Events;
-use crate::protocol::report::{ArrayReport, Health, MemberReport, RemoteState, SeatState, SpareState};
+use crate::protocol::report::{
+    ArrayReport, Health, MemberReport, RemoteState, SeatState, SpareState, VolumeQosReport,
+};
 use crate::protocol::why::{DecisionReport, WhyReport};
 
 /// The reasons of every array on members that no server has.
@@ -59,6 +61,47 @@ pub fn running(now: &ArrayReport, events: &Events, at_start: &[DecisionReport]) 
         ..decision.clone()
     }));
     WhyReport { array: now.name.clone(), uuid: now.uuid.clone(), decisions }
+}
+
+/// What holds the clients of a volume back now.
+pub fn of_volume(now: &VolumeQosReport) -> Vec<DecisionReport> {
+    let about = |count: u64, what: String, why: String, next: Option<String>| {
+        (count > 0).then_some(DecisionReport { member: None, what, why, next })
+    };
+    let (volume, rates) = (&now.volume, rates(now));
+    let limited = about(
+        now.waiting_limited,
+        format!("{volume} is held back by its own limit: {} wait", requests(now.waiting_limited)),
+        format!("it is set to {rates}"),
+        Some(format!("wattle set {volume} KEY=none   (or a higher limit)")),
+    );
+    let depth = now.depth_thousandths.map(|depth| {
+        format!(
+            "a volume with a latency_goal is in use, so others have {:.1} requests under way on a core",
+            depth as f64 / 1e3
+        )
+    });
+    let shared = about(
+        now.waiting_shared,
+        format!("{volume} waits for other volumes: {} of it wait", requests(now.waiting_shared)),
+        depth.unwrap_or_else(|| {
+            "several volumes ask for more than there is, and share it by weight".to_owned()
+        }),
+        Some(format!("wattle set {volume} weight=N   (a larger share)")),
+    );
+    limited.into_iter().chain(shared).collect()
+}
+
+fn requests(count: u64) -> String {
+    if count == 1 { "1 request".to_owned() } else { format!("{count} requests") }
+}
+
+/// The limits of a volume that are set, as they are typed.
+fn rates(now: &VolumeQosReport) -> String {
+    let set = now.settings.iter().filter(|(key, value)| {
+        *value != "none" && !matches!(key.as_str(), "weight" | "latency_goal" | "burst")
+    });
+    set.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
 }
 
 fn of_array(now: &ArrayReport) -> DecisionReport {

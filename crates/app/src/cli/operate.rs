@@ -215,21 +215,26 @@ pub struct Scrub {
     pub json: Json,
 }
 
-/// Changes settings of an array that is being served, until it is stopped; without any it shows
-/// them.
+/// Changes settings of an array or volume that is being served, until it is stopped; without any it
+/// shows them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   wattle set data                               what can be set, and how it is
   wattle set data sync_speed_max=50M            50 MiB a second; a plain number is KiB, as in md
   wattle set data stripe_cache_size=4096        entries of 4 KiB for each member, as in md
-  wattle set data sync_action=idle")]
+  wattle set data sync_action=idle
+  wattle set data iops=5000 bandwidth=100M burst=2s    limits of all its clients together
+  wattle set data iops=none                            no limit any more
+  wattle set data latency_goal=5ms                     others are held back for it")]
 pub struct SetArgs {
-    /// The array, by name or UUID.
+    /// The array or volume, by name; arrays also by UUID.
     #[arg(value_name = "NAME")]
     pub name: String,
     /// What to change: sync_speed_min, sync_speed_max, sync_action, read_deadline, goal,
-    /// stripe_cache_size, read_ahead_kb, remote_timeout, paths, record, write_mostly.
+    /// stripe_cache_size, read_ahead_kb, remote_timeout, paths, record, write_mostly, iops,
+    /// read_iops, write_iops, bandwidth, read_bandwidth, write_bandwidth, client_iops,
+    /// client_bandwidth, burst, weight, latency_goal. From iops on they are of volumes.
     #[arg(value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
     #[command(flatten)]

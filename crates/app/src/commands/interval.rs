@@ -1,5 +1,6 @@
 //! Two looks at a server, and what its arrays did between them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,8 @@ use serde::Serialize;
 use wattle_advise::limiter::{self, Flow, Interval, MemberFlow};
 use wattle_control::{Code, Problem};
 use wattle_server::protocol::report::{
-    ArrayReport, LatencyReport, MemberReport, ServerReport, ThreadReport, TrafficReport,
+    ArrayReport, LatencyReport, MemberReport, ServerReport, ThreadReport, TrafficReport, VolumeQosReport,
+    below,
 };
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::Servers;
@@ -67,6 +69,38 @@ impl Snapshot {
         Ok(all)
     }
 
+    /// What limits and shares did to volumes since an earlier look: of all, or of what a name
+    /// stands for.
+    pub fn volumes_since(
+        &self,
+        before: &Snapshot,
+        dir: &RuntimeDir,
+        name: Option<&str>,
+    ) -> Vec<VolumeInterval> {
+        let meant = name.and_then(|name| self.servers.meant(dir, name).ok());
+        let wanted = |server: &ServerReport, volume: &str| {
+            meant.as_ref().is_none_or(|meant| {
+                let of_it = meant.volumes.iter().any(|other| other.name == volume);
+                let below = below(&server.groups, volume);
+                let array = meant.arrays.iter().any(|array| {
+                    array.name == volume
+                        || below.iter().any(|id| *id == array.name || Some(id) == array.uuid.as_ref())
+                });
+                meant.server.server == server.server && (of_it || meant.volumes.is_empty() && array)
+            })
+        };
+        let mut all = Vec::new();
+        for (socket, server) in &self.servers.answered {
+            let earlier = before.server(socket, server.pid);
+            for now in server.qos.iter().filter(|qos| wanted(server, &qos.volume)) {
+                let was =
+                    earlier.and_then(|(_, server)| server.qos.iter().find(|was| was.volume == now.volume));
+                all.push(held(now, was, (self.at - before.at).as_secs_f64()));
+            }
+        }
+        all
+    }
+
     fn server(&self, socket: &Path, pid: u32) -> Option<&(PathBuf, ServerReport)> {
         self.servers.answered.iter().find(|(other, server)| other == socket && server.pid == pid)
     }
@@ -97,6 +131,49 @@ pub struct ArrayInterval {
     pub cores: Vec<f64>,
     /// What holds the array back, the first being what to change first.
     pub limited_by: Vec<LimiterReport>,
+}
+
+/// What limits and shares did to a volume in some time.
+#[derive(Debug, Clone, Serialize)]
+pub struct VolumeInterval {
+    /// Its name.
+    pub volume: String,
+    /// What is set, as it is typed.
+    pub settings: BTreeMap<String, String>,
+    /// Requests that passed, each second.
+    pub per_second: f64,
+    /// Their bytes, each second.
+    pub bytes_per_second: f64,
+    /// Requests that its own limits held back, each second.
+    pub limited_per_second: f64,
+    /// How long, on average.
+    pub limited_mean_us: f64,
+    /// Held back by them now.
+    pub waiting_limited: u64,
+    /// Requests that waited for other volumes, each second.
+    pub shared_per_second: f64,
+    /// How long, on average.
+    pub shared_mean_us: f64,
+    /// Waiting for them now.
+    pub waiting_shared: u64,
+}
+
+fn held(now: &VolumeQosReport, was: Option<&VolumeQosReport>, seconds: f64) -> VolumeInterval {
+    let done = |of: fn(&VolumeQosReport) -> u64| of(now).saturating_sub(was.map_or(0, of)) as f64;
+    let mean = |sum: f64, count: f64| if count > 0.0 { sum / count } else { 0.0 };
+    let (limited, shared) = (done(|qos| qos.limited), done(|qos| qos.shared));
+    VolumeInterval {
+        volume: now.volume.clone(),
+        settings: now.settings.clone(),
+        per_second: done(|qos| qos.requests) / seconds,
+        bytes_per_second: done(|qos| qos.bytes) / seconds,
+        limited_per_second: limited / seconds,
+        limited_mean_us: mean(done(|qos| qos.limited_us), limited),
+        waiting_limited: now.waiting_limited,
+        shared_per_second: shared / seconds,
+        shared_mean_us: mean(done(|qos| qos.shared_us), shared),
+        waiting_shared: now.waiting_shared,
+    }
 }
 
 /// Things that were done in some time.

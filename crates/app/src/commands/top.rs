@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use wattle_control::Problem;
+use wattle_engine::volume::qos::QosLimits;
 use wattle_server::protocol::SCHEMA_VERSION;
+use wattle_server::qos;
 use wattle_server::time::{duration, rfc3339};
 
-use super::interval::{ArrayInterval, Rate, Snapshot, not_empty};
+use super::interval::{ArrayInterval, Rate, Snapshot, VolumeInterval, not_empty};
 use crate::cli::TopArgs;
 use crate::environment::{now, runtime_dir};
 use crate::output::text::{fit, printable, shortened, table};
@@ -21,6 +23,8 @@ struct Report<'a> {
     /// Of all that are shown.
     totals: Totals,
     arrays: &'a [ArrayInterval],
+    /// Those with limits, or that waited for others.
+    volumes: Vec<VolumeInterval>,
 }
 
 /// What clients had of all arrays together.
@@ -70,18 +74,27 @@ pub fn run(args: &TopArgs, screen: Screen) -> Result<(), Problem> {
     for _ in 0..args.count.unwrap_or(u64::MAX) {
         let look = before.after(&dir, args.interval);
         let arrays = not_empty(look.since(&before, &dir, args.name.as_deref())?, &dir)?;
+        let volumes = look.volumes_since(&before, &dir, args.name.as_deref());
         let (time, totals) = (rfc3339(now().secs).unwrap_or_default(), Totals::of(&arrays));
         history.push_back(totals.bytes_per_second());
         history.drain(..history.len().saturating_sub(HISTORY));
         if args.json.json {
-            output::print_json(&Report { schema_version: SCHEMA_VERSION, time, totals, arrays: &arrays })?;
+            output::print_json(&Report {
+                schema_version: SCHEMA_VERSION,
+                time,
+                totals,
+                arrays: &arrays,
+                volumes,
+            })?;
         } else {
             let history = (history.make_contiguous() as &[f64], args.interval);
             let size = output::terminal_size();
             let columns = size.map_or(UNBOUNDED, |(columns, _)| columns);
             let head = head(&time, &totals, history, columns, screen);
             let parts = arrays.iter().map(|array| render(array, columns, screen));
-            let text: Vec<_> = [head].into_iter().chain(parts).collect();
+            let held = volumes.iter().map(|volume| render_volume(volume, screen)).collect::<String>();
+            let held = Some(held).filter(|held| !held.is_empty());
+            let text: Vec<_> = [head].into_iter().chain(parts).chain(held).collect();
             match size {
                 None => output::print(&text.join("\n"))?,
                 Some((columns, rows)) => {
@@ -221,6 +234,34 @@ fn render(done: &ArrayInterval, columns: usize, screen: Screen) -> String {
             limit.kind.replace('_', " "),
             printable(&limit.evidence)
         ));
+    }
+    text
+}
+
+/// What limits and shares did to a volume.
+fn render_volume(volume: &VolumeInterval, screen: Screen) -> String {
+    let default = qos::shown(&QosLimits::default());
+    let set = volume.settings.iter().filter(|(key, value)| default.get(*key) != Some(value));
+    let set: Vec<_> = set.map(|(key, value)| format!("{key}={value}")).collect();
+    let rate = format!(
+        "{:.0} requests/s, {}/s",
+        volume.per_second,
+        screen.units.show(volume.bytes_per_second as u64)
+    );
+    let mut text = format!("{}  {rate}\n", screen.style.bold(&printable(&volume.volume)));
+    if !set.is_empty() {
+        text.push_str(&format!("  set: {}\n", set.join(" ")));
+    }
+    for (why, per_second, mean_us, waiting) in [
+        ("its own limits", volume.limited_per_second, volume.limited_mean_us, volume.waiting_limited),
+        ("other volumes", volume.shared_per_second, volume.shared_mean_us, volume.waiting_shared),
+    ] {
+        if per_second > 0.0 || waiting > 0 {
+            text.push_str(&format!(
+                "  waiting for {why}: {waiting} now; {per_second:.0} each second waited {:.1} ms\n",
+                mean_us / 1e3
+            ));
+        }
     }
     text
 }

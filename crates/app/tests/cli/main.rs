@@ -57,6 +57,7 @@ mod overlay;
 mod partial_group;
 mod plan;
 mod plan_apply;
+mod qos;
 mod remote;
 mod remote_away;
 mod rescue;

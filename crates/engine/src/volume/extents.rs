@@ -11,7 +11,7 @@ use wattle_rt::Device;
 
 use super::array::ArrayVolume;
 use super::mapped::MappedVolume;
-use super::{Volume, map};
+use super::{Place, Volume, map};
 use crate::model::error::VolumeError;
 use crate::model::geometry::LevelKind;
 use crate::model::health::Health;
@@ -56,9 +56,9 @@ impl Volume {
         if end.is_none_or(|end| end == offset_bytes) {
             return Err(VolumeError::OutOfRange);
         }
-        match self {
-            Self::Array(array) => Ok(array.extents(offset_bytes, len_bytes).await),
-            Self::Mapped(mapped) => mapped.extents(offset_bytes, len_bytes).await,
+        match &self.place {
+            Place::Array(array) => Ok(array.extents(offset_bytes, len_bytes).await),
+            Place::Mapped(mapped) => mapped.extents(offset_bytes, len_bytes).await,
         }
     }
 }

@@ -11,10 +11,12 @@ mod handle;
 mod jobs;
 mod map;
 mod mapped;
+pub mod qos;
 mod spec;
 mod status;
 mod zeroes;
 
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use wattle_rt::{Buf, BufMut, Core, Durability, JoinHandle, Unmap};
@@ -27,6 +29,7 @@ pub use handle::ArrayHandle;
 pub use map::{Leg, MapSegment, MapSpec, SegmentTarget, VolumeMapError};
 use mapped::MappedVolume;
 pub use mapped::{MappedHandle, StartMappedError};
+use qos::{GovernedHandle, Pace, QosClient, QosCost, Turn};
 pub use spec::{ArraySpec, ArrayTuning};
 pub use status::{ArrayStatus, MemberStatus};
 
@@ -37,6 +40,8 @@ pub enum VolumeRef {
     Array(ArrayHandle),
     /// A map of other volumes.
     Mapped(MappedHandle),
+    /// One of these, as clients are given it: with limits and a share.
+    Governed(GovernedHandle),
 }
 
 impl VolumeRef {
@@ -46,13 +51,16 @@ impl VolumeRef {
         match self {
             Self::Array(array) => &array.fixed().name,
             Self::Mapped(mapped) => &mapped.fixed().name,
+            Self::Governed(governed) => governed.below().name(),
         }
     }
 
-    /// Whether the two are one volume.
+    /// Whether the two are one volume, with limits or without.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
+            (Self::Governed(one), other) => one.below().is(other),
+            (one, Self::Governed(other)) => one.is(other.below()),
             (Self::Array(one), Self::Array(other)) => one.fixed().key == other.fixed().key,
             (Self::Mapped(one), Self::Mapped(other)) => one.fixed().key == other.fixed().key,
             _ => false,
@@ -65,6 +73,7 @@ impl VolumeRef {
         match self {
             Self::Array(array) => array.fixed().volume_bytes(),
             Self::Mapped(mapped) => mapped.fixed().size_bytes.load(Ordering::Relaxed),
+            Self::Governed(governed) => governed.below().size_bytes(),
         }
     }
 
@@ -79,6 +88,19 @@ impl VolumeRef {
                 mapped.stop(core).await;
                 Ok(())
             }
+            Self::Governed(governed) => {
+                governed.end(core).await;
+                Box::pin(governed.below().stop(core)).await
+            }
+        }
+    }
+
+    /// Its limits and its share, if it has any.
+    #[must_use]
+    pub fn governed(&self) -> Option<&GovernedHandle> {
+        match self {
+            Self::Governed(governed) => Some(governed),
+            Self::Array(_) | Self::Mapped(_) => None,
         }
     }
 
@@ -90,47 +112,78 @@ impl VolumeRef {
         match self {
             Self::Array(array) => {
                 let shard = core.local::<ArrayShard>(array.fixed().key).ok_or(VolumeError::Stopped)?;
-                Ok(Volume::Array(ArrayVolume::new(shard)))
+                Ok(Volume { place: Place::Array(ArrayVolume::new(shard)), pace: None })
             }
-            Self::Mapped(mapped) => Ok(Volume::Mapped(mapped.open(core)?)),
+            Self::Mapped(mapped) => Ok(Volume { place: Place::Mapped(mapped.open(core)?), pace: None }),
+            Self::Governed(governed) => {
+                let below = governed.below().open(core)?;
+                Ok(Volume { pace: Some(governed.pace(core)), ..below })
+            }
         }
     }
 }
 
 /// A volume on one core.
 #[derive(Clone)]
-pub enum Volume {
-    /// A whole array.
+pub struct Volume {
+    place: Place,
+    /// What holds its requests back, if anything may.
+    pace: Option<Rc<Pace>>,
+}
+
+/// Where requests to a volume go.
+#[derive(Clone)]
+enum Place {
+    /// To a whole array.
     Array(ArrayVolume),
-    /// A map of other volumes.
+    /// To what a map says.
     Mapped(MappedVolume),
 }
 
 impl Volume {
+    /// The same volume for one client: limits of clients hold for each of them by itself. What was
+    /// opened without a client counts as one.
+    #[must_use]
+    pub fn for_client(&self, client: QosClient) -> Self {
+        let pace = self.pace.as_ref().map(|pace| pace.for_client(client));
+        Self { place: self.place.clone(), pace }
+    }
+
+    /// Waits until a request may go; what is returned is held until it is answered. The usual case,
+    /// nothing to wait for, costs no memory.
+    #[inline]
+    async fn enter(&self, cost: QosCost) -> Option<Turn<'_>> {
+        let pace = self.pace.as_deref().filter(|pace| pace.is_on())?;
+        match pace.try_enter(cost) {
+            Some(turn) => Some(turn),
+            None => Some(Box::pin(pace.enter(cost)).await),
+        }
+    }
+
     /// The volume's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        match self {
-            Self::Array(array) => array.name(),
-            Self::Mapped(mapped) => mapped.name(),
+        match &self.place {
+            Place::Array(array) => array.name(),
+            Place::Mapped(mapped) => mapped.name(),
         }
     }
 
     /// Its size in bytes, a multiple of [`Self::block_bytes`].
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        match self {
-            Self::Array(array) => array.size_bytes(),
-            Self::Mapped(mapped) => mapped.size_bytes(),
+        match &self.place {
+            Place::Array(array) => array.size_bytes(),
+            Place::Mapped(mapped) => mapped.size_bytes(),
         }
     }
 
     /// Whether every write is refused.
     #[must_use]
     pub fn read_only(&self) -> bool {
-        match self {
-            Self::Array(array) => array.read_only(),
-            Self::Mapped(mapped) => mapped.read_only(),
+        match &self.place {
+            Place::Array(array) => array.read_only(),
+            Place::Mapped(mapped) => mapped.read_only(),
         }
     }
 
@@ -138,18 +191,18 @@ impl Volume {
     /// reads read their edges too, unaligned writes stop everything else for a moment.
     #[must_use]
     pub fn block_bytes(&self) -> u32 {
-        match self {
-            Self::Array(array) => array.block_bytes(),
-            Self::Mapped(mapped) => mapped.block_bytes(),
+        match &self.place {
+            Place::Array(array) => array.block_bytes(),
+            Place::Mapped(mapped) => mapped.block_bytes(),
         }
     }
 
     /// The smallest request that is efficient, in bytes: the chunk (md's `minimum_io_size`).
     #[must_use]
     pub fn io_min_bytes(&self) -> u32 {
-        match self {
-            Self::Array(array) => array.io_min_bytes(),
-            Self::Mapped(mapped) => mapped.io_min_bytes(),
+        match &self.place {
+            Place::Array(array) => array.io_min_bytes(),
+            Place::Mapped(mapped) => mapped.io_min_bytes(),
         }
     }
 
@@ -157,19 +210,20 @@ impl Volume {
     /// there is none.
     #[must_use]
     pub fn io_opt_bytes(&self) -> u32 {
-        match self {
-            Self::Array(array) => array.io_opt_bytes(),
-            Self::Mapped(mapped) => mapped.io_opt_bytes(),
+        match &self.place {
+            Place::Array(array) => array.io_opt_bytes(),
+            Place::Mapped(mapped) => mapped.io_opt_bytes(),
         }
     }
 
     /// Fills `buf` from `offset_bytes` on. The buffer comes back whatever happens; after an error
     /// its contents mean nothing.
     pub async fn read(&self, offset_bytes: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
-        match self {
-            Self::Array(array) => array.read(offset_bytes, buf).await,
+        let _turn = self.enter(QosCost::read(buf.len() as u64)).await;
+        match &self.place {
+            Place::Array(array) => array.read(offset_bytes, buf).await,
             // Maps may lie on maps.
-            Self::Mapped(mapped) => Box::pin(mapped.read(offset_bytes, buf)).await,
+            Place::Mapped(mapped) => Box::pin(mapped.read(offset_bytes, buf)).await,
         }
     }
 
@@ -187,9 +241,10 @@ impl Volume {
         buf: Buf,
         durability: Durability,
     ) -> Result<(), VolumeError> {
-        match self {
-            Self::Array(array) => array.write(offset_bytes, buf, durability).await,
-            Self::Mapped(mapped) => Box::pin(mapped.write(offset_bytes, buf, durability)).await,
+        let _turn = self.enter(QosCost::write(buf.len() as u64)).await;
+        match &self.place {
+            Place::Array(array) => array.write(offset_bytes, buf, durability).await,
+            Place::Mapped(mapped) => Box::pin(mapped.write(offset_bytes, buf, durability)).await,
         }
     }
 
@@ -199,9 +254,9 @@ impl Volume {
     /// [`VolumeError::Broken`], now and from then on, if that failed and redundancy could not
     /// absorb it.
     pub async fn flush(&self) -> Result<(), VolumeError> {
-        match self {
-            Self::Array(array) => array.flush().await,
-            Self::Mapped(mapped) => Box::pin(mapped.flush()).await,
+        match &self.place {
+            Place::Array(array) => array.flush().await,
+            Place::Mapped(mapped) => Box::pin(mapped.flush()).await,
         }
     }
 
@@ -212,9 +267,10 @@ impl Volume {
     /// # Errors
     /// As [`Self::write`].
     pub async fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), VolumeError> {
-        match self {
-            Self::Array(array) => array.discard(offset_bytes, len_bytes).await,
-            Self::Mapped(mapped) => Box::pin(mapped.discard(offset_bytes, len_bytes)).await,
+        let _turn = self.enter(QosCost::discard()).await;
+        match &self.place {
+            Place::Array(array) => array.discard(offset_bytes, len_bytes).await,
+            Place::Mapped(mapped) => Box::pin(mapped.discard(offset_bytes, len_bytes)).await,
         }
     }
 
@@ -229,9 +285,10 @@ impl Volume {
         unmap: Unmap,
         durability: Durability,
     ) -> Result<(), VolumeError> {
-        match self {
-            Self::Array(array) => array.write_zeroes(offset_bytes, len_bytes, unmap, durability).await,
-            Self::Mapped(mapped) => {
+        let _turn = self.enter(QosCost::zeroes(len_bytes)).await;
+        match &self.place {
+            Place::Array(array) => array.write_zeroes(offset_bytes, len_bytes, unmap, durability).await,
+            Place::Mapped(mapped) => {
                 Box::pin(mapped.write_zeroes(offset_bytes, len_bytes, unmap, durability)).await
             }
         }

@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use wattle_engine::volume::qos::QosClient;
 use wattle_engine::{Extent, Volume, VolumeError};
 use wattle_rt::mailbox::Receiver;
 use wattle_rt::sync::{Latch, Notify, Semaphore};
@@ -134,7 +135,7 @@ async fn serve_noting(
     let connection = Rc::new(Connection {
         core: core.clone(),
         channel: channel.clone(),
-        volume: export.volume.clone(),
+        volume: export.volume.for_client(QosClient::new()),
         facts: facts.swap_remove(chosen.export),
         agreed: chosen,
         looking: shard.looking.clone(),

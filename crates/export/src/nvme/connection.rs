@@ -17,7 +17,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use wattle_engine::Volume;
@@ -89,6 +89,8 @@ pub(super) struct QueueConnection {
     data_align_bytes: usize,
     pub(super) account: Rc<Account>,
     pub(super) queue: OnceCell<Queue>,
+    /// The volumes of namespaces, as this host's.
+    pub(super) opened: RefCell<BTreeMap<u32, (Weak<Namespace>, Volume)>>,
     /// The host has to prove its name before anything else is done.
     pub(super) exchange: RefCell<Option<Exchange>>,
     /// The connection is a queue of a host that need not prove anything any more.
@@ -198,6 +200,7 @@ pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, id: 
         data_align_bytes: asked.data_align_bytes,
         account: open.account.clone(),
         queue: OnceCell::new(),
+        opened: RefCell::default(),
         exchange: RefCell::default(),
         connected: Latch::new(),
         stopping: stopping.clone(),

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
+use wattle_engine::volume::qos::QosClient;
 use wattle_rt::Sender;
 
 use super::auth::NvmeSecrets;
@@ -209,7 +210,8 @@ impl NvmeSubsystem {
         }
         shared.last_id = id;
         let state = Mutex::default();
-        let controller = Arc::new(Controller { id, host, is_discovery, changed, state });
+        let controller =
+            Arc::new(Controller { id, host, is_discovery, client: QosClient::new(), changed, state });
         shared.controllers.insert(id, controller.clone());
         Ok(controller)
     }
@@ -241,6 +243,8 @@ pub(super) struct Controller {
     pub(super) id: u16,
     pub(super) host: Host,
     pub(super) is_discovery: bool,
+    /// All its queues are one client of each volume.
+    pub(super) client: QosClient,
     changed: Sender<u32>,
     state: Mutex<ControllerState>,
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use wattle_engine::VolumeError;
+use wattle_engine::{Volume, VolumeError};
 use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Durability};
 
 use super::command::{
@@ -105,9 +105,31 @@ impl QueueConnection {
         Ok(())
     }
 
+    /// A namespace's volume, as this host's client of it.
+    fn volume_of(&self, namespace: &Rc<Namespace>) -> Volume {
+        let mut opened = self.opened.borrow_mut();
+        if let Some((of, volume)) = opened.get(&namespace.nsid)
+            && of.as_ptr() == Rc::as_ptr(namespace)
+        {
+            return volume.clone();
+        }
+        let client = self.queue.get().map(|queue| queue.controller.client);
+        let volume =
+            client.map_or_else(|| namespace.volume.clone(), |client| namespace.volume.for_client(client));
+        opened.insert(namespace.nsid, (Rc::downgrade(namespace), volume.clone()));
+        volume
+    }
+
     /// Does what a command asks for, and completes it.
-    async fn carry_out(&self, id: u16, plan: IoPlan, namespace: &Namespace, data: Option<Buf>, hold: Hold) {
-        let volume = &namespace.volume;
+    async fn carry_out(
+        &self,
+        id: u16,
+        plan: IoPlan,
+        namespace: &Rc<Namespace>,
+        data: Option<Buf>,
+        hold: Hold,
+    ) {
+        let volume = &self.volume_of(namespace);
         let (done, status) = match plan {
             IoPlan::Read(range) => {
                 let buf = BufMut::alloc(range.length_bytes as usize);

@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use wattle_engine::volume::qos::QosClient;
 use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::mailbox::mailbox;
 use wattle_rt::sync::{Latch, Notify};
@@ -164,6 +165,8 @@ struct Session {
     upcalls: Option<Stream>,
     queues: Vec<QueueFacts>,
     first_core: usize,
+    /// All its queues are one client of the volume.
+    client: QosClient,
     /// Queues that stopped by themselves, and why.
     faults: Rc<RefCell<Vec<(u32, QueueFault)>>>,
     faulted: Rc<Latch>,
@@ -190,6 +193,7 @@ pub(super) async fn converse(
         upcalls: None,
         queues: (0..QUEUES_MAX).map(|_| QueueFacts::default()).collect(),
         first_core,
+        client: QosClient::new(),
         faults: Rc::default(),
         faulted: Rc::default(),
     };
@@ -463,10 +467,10 @@ impl Session {
         let parts = self.parts_of(ix, kick)?;
         let core = CoreIx((self.first_core + ix as usize) % self.core.cores());
         let running = RunningQueue { core, name: Arc::new(()) };
-        let (key, volume) = (running.key(), self.disk.volume.clone());
+        let (key, volume, client) = (running.key(), self.disk.volume.clone(), self.client);
         let (tell, mut told) = mailbox();
         let begun = self.core.call(core, move |core| async move {
-            let queue = Queue::new(&core, parts(volume.open(&core)?));
+            let queue = Queue::new(&core, parts(volume.open(&core)?.for_client(client)));
             core.put_local(key, queue.clone());
             // It is served even if it is stopped before its first turn: that waits for its end.
             core.spawn(async move {

@@ -367,7 +367,8 @@ impl<'t> Reader<'t> {
                     continue;
                 }
             };
-            if !settings::KEYS.iter().any(|(known, ..)| *known == key) {
+            let (_, bare) = settings::parts(key);
+            if !settings::KEYS.iter().any(|(known, ..)| *known == bare) {
                 let known: Vec<_> = settings::KEYS.iter().map(|(key, ..)| *key).collect();
                 self.unknown(&format!("set.{key}"), line, &known.join(", "));
             } else if let Err(problem) = settings::parse(key, &text) {
@@ -403,7 +404,7 @@ mod tests {
              passphrase-files = '/etc/wattle/pass'\nkey-files = ['/a.key', '/b.rkey']\n\
              metrics = '127.0.0.1:9898'\nstate-dir = '/var/lib/x'\nundo-dir = '/var/lib/u'\ncores = 2\n\
              [wait]\ntimeout = '90s'\nmissing = 'refuse'\n[scrub]\nevery = '7d'\noverdue = '2w'\n\
-             [set]\ngoal = '20ms'\nsync_speed_max = 50000\n",
+             [set]\ngoal = '20ms'\nsync_speed_max = 50000\nweight = 50\n'vg0/home:iops' = 500\n",
         )
         .unwrap();
         assert_eq!(config.name, "data");
@@ -420,7 +421,7 @@ mod tests {
         assert_eq!(config.wait.timeout, Duration::from_secs(90));
         assert_eq!(config.wait.missing, MissingPolicy::Refuse);
         assert_eq!(config.scrub.overdue, Some(Duration::from_secs(14 * 86_400)));
-        assert_eq!(config.settings, ["goal=20ms", "sync_speed_max=50000"]);
+        assert_eq!(config.settings, ["goal=20ms", "sync_speed_max=50000", "weight=50", "vg0/home:iops=500"]);
     }
 
     #[test]

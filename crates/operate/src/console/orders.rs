@@ -251,6 +251,7 @@ mod tests {
             volumes: Vec::new(),
             groups: Vec::new(),
             threads: Vec::new(),
+            qos: Vec::new(),
         };
         Servers { answered: vec![(PathBuf::from("/nowhere.sock"), server)], ..Servers::default() }
     }

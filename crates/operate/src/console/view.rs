@@ -393,6 +393,7 @@ mod tests {
             volumes: Vec::new(),
             groups: Vec::new(),
             threads: Vec::new(),
+            qos: Vec::new(),
         };
         Servers { answered: vec![(PathBuf::from("/run/data.sock"), server)], ..Servers::default() }
     }

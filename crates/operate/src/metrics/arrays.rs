@@ -4,7 +4,10 @@ use std::sync::LazyLock;
 
 use wattle_server::protocol::report::{
     ArrayReport, LATENCY_BOUNDS, LatencyReport, MemberReport, SeatState, ServerReport, SpareState,
+    VolumeQosReport,
 };
+use wattle_server::qos::QosChange;
+use wattle_server::settings::{self, SettingChange};
 
 use super::drives::drive_samples;
 use super::exposition::{Exposition, Family, Kind, Labels, TextFormat};
@@ -84,6 +87,10 @@ pub(super) const FAMILIES: &[Family] = &[
     histogram("wattle_member_seconds", "How long the member's requests took."),
     counter("wattle_member_bytes", "Bytes read from and written to the member."),
     gauge("wattle_volume_size_bytes", "Size of a volume that clients are offered."),
+    gauge("wattle_volume_limit", "What a volume is limited to, a second: requests or bytes."),
+    gauge("wattle_volume_waiting", "Requests of a volume that are held back, by what."),
+    counter("wattle_volume_held_requests", "Requests of a volume that were held back, by what."),
+    counter("wattle_volume_held_seconds", "How long requests of a volume were held back, by what."),
     gauge("wattle_lv_size_bytes", "Size of a logical volume that clients are offered."),
     gauge("wattle_vg_size_bytes", "All extents of the volume group."),
     gauge("wattle_vg_free_bytes", "Extents of the volume group that new volumes can have."),
@@ -157,6 +164,7 @@ fn of_server(all: &mut Exposition, report: &ServerReport, server: &Labels, given
             all.add("wattle_vg_free_bytes", &labels, group.free_bytes);
         }
     }
+    report.qos.iter().for_each(|volume| of_volume(all, volume, &report.server));
     for volume in &report.volumes {
         let name = given.volumes.unique(volume.name.clone());
         match volume.name.split_once('/').zip(name.split_once('/')) {
@@ -166,6 +174,29 @@ fn of_server(all: &mut Exposition, report: &ServerReport, server: &Labels, given
             }
             _ => all.add("wattle_volume_size_bytes", &Labels::new().with("volume", name), volume.size_bytes),
         }
+    }
+}
+
+/// What holds a volume's requests back. Names of volumes may repeat on other servers.
+fn of_volume(all: &mut Exposition, volume: &VolumeQosReport, server: &str) {
+    let labels = Labels::new().with("volume", volume.volume.as_str()).with("server", server);
+    for (key, value) in &volume.settings {
+        if let Ok(SettingChange::Qos(
+            _,
+            QosChange::Volume(_, Some(limit)) | QosChange::Client(_, Some(limit)),
+        )) = settings::parse(key, value)
+        {
+            all.add("wattle_volume_limit", &labels.with("limit", key.as_str()), limit);
+        }
+    }
+    for (by, waiting, count, micros) in [
+        ("limit", volume.waiting_limited, volume.limited, volume.limited_us),
+        ("share", volume.waiting_shared, volume.shared, volume.shared_us),
+    ] {
+        let labels = labels.with("by", by);
+        all.add("wattle_volume_waiting", &labels, waiting);
+        all.add("wattle_volume_held_requests", &labels, count);
+        all.add("wattle_volume_held_seconds", &labels, seconds(micros));
     }
 }
 
@@ -337,7 +368,8 @@ mod tests {
 
     fn server(name: &str, arrays: Vec<ArrayReport>) -> ServerSight {
         let (volumes, groups, threads) = (Vec::new(), Vec::new(), Vec::new());
-        let report = ServerReport { server: name.to_owned(), pid: 1, arrays, volumes, groups, threads };
+        let (qos, server) = (Vec::new(), name.to_owned());
+        let report = ServerReport { server, pid: 1, arrays, volumes, groups, threads, qos };
         ServerSight { name: name.to_owned(), report: Some(report) }
     }
 

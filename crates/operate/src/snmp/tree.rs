@@ -178,6 +178,7 @@ mod tests {
             volumes: Vec::new(),
             groups: Vec::new(),
             threads: Vec::new(),
+            qos: Vec::new(),
         };
         let base: ObjectId = ".1.3.6".parse().unwrap();
         let silent = ServerSight { name: "b".to_owned(), report: None };

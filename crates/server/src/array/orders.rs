@@ -304,6 +304,8 @@ impl Served {
                 self.running("write_mostly was not set")?.set_write_mostly(&members).await?;
                 self.look_after_order().await;
             }
+            // Of its volume: what serves it sees to that.
+            SettingChange::Qos(..) => {}
         }
         Ok(format!("{}: {key} is {value}", self.facts.name))
     }

@@ -375,6 +375,7 @@ mod tests {
             volumes: Vec::new(),
             groups: Vec::new(),
             threads: Vec::new(),
+            qos: Vec::new(),
         };
         let responses = [
             Response::Status(server),

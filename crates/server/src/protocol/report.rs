@@ -27,6 +27,40 @@ pub struct ServerReport {
     /// Its threads, and how much work they did.
     #[serde(default)]
     pub threads: Vec<ThreadReport>,
+    /// What limits and shares do to volumes; those of which nothing is set and none waited are not
+    /// listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub qos: Vec<VolumeQosReport>,
+}
+
+/// The quality of service of a volume, counted since it was offered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeQosReport {
+    /// Its name: that of the array, or of what lies on it.
+    pub volume: String,
+    /// What `wattle set` changes.
+    pub settings: BTreeMap<String, String>,
+    /// Requests that a limit or a share was looked at for. Without limits, and as the only volume
+    /// of its server, it has none.
+    pub requests: u64,
+    /// The bytes of these.
+    pub bytes: u64,
+    /// Requests that its own limits held back.
+    pub limited: u64,
+    /// How long, all together.
+    pub limited_us: u64,
+    /// Held back now.
+    pub waiting_limited: u64,
+    /// Requests that waited for those of other volumes.
+    pub shared: u64,
+    /// How long, all together.
+    pub shared_us: u64,
+    /// Waiting for other volumes now.
+    pub waiting_shared: u64,
+    /// Thousandths of a request that it and others may have under way on a core, where a volume
+    /// with a `latency_goal` is in use and this one has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth_thousandths: Option<u64>,
 }
 
 /// A volume that clients are offered.

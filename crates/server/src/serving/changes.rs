@@ -8,6 +8,7 @@
 use wattle_control::stack::{LogicalId, LogicalVolume};
 use wattle_control::{Code, Problem, Stack};
 
+use super::qos::governed;
 use super::{Serving, being_stopped, groups_of};
 use crate::exports::{Offered, logical_identity};
 use crate::groups;
@@ -96,6 +97,9 @@ impl Serving {
             for place in self.places() {
                 place.remove(&self.core, &offered.name).await;
             }
+            if let Some(governed) = offered.volume.governed() {
+                governed.end(&self.core).await;
+            }
             if let Some(found) = found {
                 now.push(self.offer(found, offered.is_default, &mut notes).await);
             }
@@ -125,6 +129,8 @@ impl Serving {
             is_default,
             is_blank: false,
         };
+        offered = governed(&self.site, offered);
+        self.start_qos(&offered).await;
         for place in self.places() {
             match place.add(&self.core, &offered).await {
                 Ok(way) => offered.exports.push(way),

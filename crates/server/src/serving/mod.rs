@@ -3,6 +3,7 @@
 
 mod changes;
 pub mod layers;
+mod qos;
 pub mod threads;
 
 use std::cell::{Cell, RefCell};
@@ -17,6 +18,7 @@ use wattle_engine::ArrayStatus;
 use wattle_engine::VolumeError;
 use wattle_engine::geometry::LevelKind;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
+use wattle_engine::volume::qos::QosSite;
 use wattle_export::fuse::Files;
 use wattle_rt::sync::{OneshotSender, Semaphore, oneshot};
 use wattle_rt::{Core, Latch};
@@ -54,6 +56,10 @@ pub struct Serving {
     /// Commands that wait for the process to have given everything back.
     waiting_for_end: RefCell<Vec<OneshotSender<Result<(), Problem>>>>,
     ending: Cell<bool>,
+    /// Volumes share what there is.
+    site: QosSite,
+    /// What is set of a volume when it begins to be offered.
+    settings: Vec<String>,
     /// What happens, for clients that follow it.
     feed: Rc<EventFeed>,
     /// Where volumes are offered.
@@ -74,6 +80,8 @@ impl Serving {
         saving: ServerSaving,
     ) -> Self {
         let now = core.wall_clock();
+        let site = QosSite::new(core.cores());
+        let offered: Vec<_> = offered.into_iter().map(|offered| qos::governed(&site, offered)).collect();
         let epoch = format!("{}.{:06}-{}", now.secs, now.micros, std::process::id());
         let feed = Rc::new(EventFeed::new(&server, epoch));
         arrays.iter().for_each(|served| served.feed_into(&feed));
@@ -92,6 +100,8 @@ impl Serving {
             stack: RefCell::new(stack),
             waiting_for_end: RefCell::default(),
             ending: Cell::new(false),
+            site,
+            settings: Vec::new(),
             places: RefCell::default(),
             last_stop: Latch::new(),
         }
@@ -154,7 +164,7 @@ impl Serving {
             ServerRequest::Lvm { order } => {
                 return Ok(Response::Changed { change: self.obey(&order).await? });
             }
-            ServerRequest::Why { array } => return Ok(Response::Why(self.find(&array)?.why().await)),
+            ServerRequest::Why { array } => return Ok(Response::Why(self.why(&array).await?)),
             ServerRequest::Stop { array } => self.stop(&array).await?,
             ServerRequest::Fail { array, member } => self.find(&array)?.fail(&member).await?,
             ServerRequest::Remove { array, member } => self.find(&array)?.remove(&member).await?,
@@ -181,7 +191,7 @@ impl Serving {
             }
             ServerRequest::Abort { array } => self.find(&array)?.abort().await?,
             ServerRequest::Pause { array, paused } => self.find(&array)?.pause(paused).await?,
-            ServerRequest::Set { array, key, value } => self.find(&array)?.set(&key, &value).await?,
+            ServerRequest::Set { array, key, value } => self.set(&array, &key, &value).await?,
         };
         self.done(Ok(message), None)
     }
@@ -250,7 +260,7 @@ impl Serving {
         };
         let volumes =
             if self.has_layers() { self.offered().iter().map(volume).collect() } else { Vec::new() };
-        let (server, pid) = (self.server.clone(), std::process::id());
+        let (server, pid, qos) = (self.server.clone(), std::process::id(), self.qos().await);
         ServerReport {
             server,
             pid,
@@ -258,6 +268,7 @@ impl Serving {
             volumes,
             groups: self.groups.borrow().clone(),
             threads: threads::all(),
+            qos,
         }
     }
 
@@ -275,10 +286,12 @@ impl Serving {
         }
         let message = stopped_message(&served.facts, &served.handle.status(&self.core).await);
         served.stopping.set(true);
+        self.release(Some(&served.facts.name)).await;
         // Two that are stopped at once are not both one of several.
         let others_go_on = self.arrays.borrow().iter().any(|other| !other.stopping.get());
         if others_go_on {
             let stopped = served.stop().await;
+            self.end_qos(&served.facts.name).await;
             self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, &served));
             let time = rfc3339(self.core.wall_clock().secs).unwrap_or_default();
             self.feed.stopped(&served.feed_array(), &time);

@@ -205,6 +205,7 @@ mod tests {
             volumes: Vec::new(),
             groups: Vec::new(),
             threads: Vec::new(),
+            qos: Vec::new(),
         };
         let percent = |server: &ServerReport| {
             sources.fullness(server).unwrap().first().map(|full| (full.volume.clone(), full.percent))

@@ -291,7 +291,8 @@ async fn serve(
     let saving = saving(args);
     let Started { served, offered, all, stack } =
         start(core, access, args, found, &endpoints, &saving).await?;
-    let serving = Rc::new(Serving::new(core, access, server, served, (offered, all), stack, saving));
+    let serving = Serving::new(core, access, server, served, (offered, all), stack, saving);
+    let serving = Rc::new(serving.with_settings(&args.settings()).await?);
     obey_signals(core, &serving).await;
     let control = control.map(|listener| {
         let serving = serving.clone();
@@ -627,6 +628,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 
 /// Drains the clients, then flushes the arrays and records them clean, then lets go of the members.
 async fn finish(core: &Core, serving: &Serving, exports: Vec<RunningExport>) -> Result<(), Problem> {
+    serving.release(None).await;
     for export in exports {
         export.stop(core, &output::log()).await;
     }

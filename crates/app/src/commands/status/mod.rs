@@ -11,7 +11,7 @@ use serde::Serialize;
 use wattle_control::Problem;
 use wattle_server::protocol::ErrorReport;
 use wattle_server::protocol::SCHEMA_VERSION;
-use wattle_server::protocol::report::{ArrayReport, ServerReport, VolumeReport};
+use wattle_server::protocol::report::{ArrayReport, ServerReport, VolumeQosReport, VolumeReport};
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::{NamedServed, Servers};
 
@@ -29,6 +29,8 @@ struct Report<'a> {
     arrays: Vec<ServedArray<'a>>,
     /// What lies on arrays and drives and is offered in their stead.
     volumes: Vec<ServedVolume<'a>>,
+    /// What limits and shares do to those of which any are set, or that waited for others.
+    qos: Vec<ServedQos<'a>>,
     errors: Vec<ErrorReport>,
     /// Control sockets of servers that ended without being stopped.
     died: Vec<String>,
@@ -51,6 +53,30 @@ struct ServedVolume<'a> {
     volume: &'a VolumeReport,
     server: &'a str,
     pid: u32,
+}
+
+#[derive(Serialize)]
+struct ServedQos<'a> {
+    #[serde(flatten)]
+    qos: &'a VolumeQosReport,
+    server: &'a str,
+}
+
+/// What limits and shares do to what is shown: an array as a volume, or what lies on arrays.
+fn served_qos<'a>(
+    arrays: &[(&'a ServerReport, &'a ArrayReport)],
+    volumes: &[(&'a ServerReport, &'a VolumeReport)],
+) -> Vec<ServedQos<'a>> {
+    let names = arrays.iter().map(|(server, array)| (*server, array.name.as_str()));
+    let names = names.chain(volumes.iter().map(|(server, volume)| (*server, volume.name.as_str())));
+    let mut all: Vec<ServedQos<'_>> = Vec::new();
+    for (server, name) in names {
+        let found = server.qos.iter().find(|qos| qos.volume == name);
+        if let Some(qos) = found.filter(|qos| !all.iter().any(|other| std::ptr::eq(other.qos, *qos))) {
+            all.push(ServedQos { qos, server: &server.server });
+        }
+    }
+    all
 }
 
 /// What is shown of a server.
@@ -107,7 +133,7 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
     } else {
         let asked = |array| drives.iter().flat_map(|drives| drives.lines(array, screen)).collect::<Vec<_>>();
         let arrays = shown.iter().map(|(server, array)| text::render(server, array, &asked(array), screen));
-        let volumes = volumes.iter().map(|(_, volume)| text::volume(volume, screen));
+        let volumes = volumes.iter().map(|(server, volume)| text::volume(server, volume, screen));
         output::print_fitted(&arrays.chain(volumes).collect::<Vec<_>>().join("\n"))?;
     }
     let mut failed = None;
@@ -160,6 +186,7 @@ fn report<'a>(
         schema_version: SCHEMA_VERSION,
         arrays: arrays.iter().map(|(server, array)| served(server, array, drives)).collect(),
         volumes: volumes.iter().map(volume).collect(),
+        qos: served_qos(arrays, volumes),
         errors: silent.iter().map(ErrorReport::from).collect(),
         died: dead.iter().map(|socket| socket.display().to_string()).collect(),
     }

@@ -2,11 +2,12 @@
 //! was found.
 
 use wattle_control::units::Units;
+use wattle_engine::volume::qos::QosLimits;
 use wattle_server::events::{scrub_end, sectors};
 use wattle_server::mkfs::mkfs;
 use wattle_server::protocol::report::{
     ArrayReport, CacheReport, Health, JobStatus, MemberReport, MismatchReport, RemoteState, ScrubReport,
-    SeatState, ServerReport, SpareState, VolumeReport,
+    SeatState, ServerReport, SpareState, VolumeQosReport, VolumeReport,
 };
 use wattle_server::time::duration;
 
@@ -68,6 +69,7 @@ pub fn render(server: &ServerReport, array: &ArrayReport, drives: &[String], scr
     if let Some(cache) = array.cache.filter(|cache| cache.hits + cache.misses > 0) {
         text.push_str(&style_cache(&cache, units));
     }
+    text.push_str(&qos_lines(server, &array.name));
     let r = &array.requests;
     for (what, latency) in [("read", r.reads), ("write", r.writes), ("flush", r.flushes)] {
         if latency.count > 0 {
@@ -81,14 +83,45 @@ pub fn render(server: &ServerReport, array: &ArrayReport, drives: &[String], scr
 }
 
 /// A volume that lies on arrays or drives.
-pub fn volume(volume: &VolumeReport, screen: Screen) -> String {
+pub fn volume(server: &ServerReport, volume: &VolumeReport, screen: Screen) -> String {
     let name = screen.style.bold(&printable(&volume.name));
     let ways: Vec<_> = volume.exports.iter().map(|way| printable(way)).collect();
     let access = if volume.read_only { "read-only" } else { "read-write" };
     let size = screen.units.show_capacity(volume.size_bytes);
     let mkfs = if volume.blank { mkfs(volume.io_min_bytes, volume.io_opt_bytes) } else { Vec::new() };
     let mkfs = mkfs.into_iter().map(|mkfs| format!("  mkfs  {mkfs}\n"));
-    format!("{name}  {size}, {access}, {}\n{}", ways.join(" "), mkfs.collect::<String>())
+    let qos = qos_lines(server, &volume.name);
+    format!("{name}  {size}, {access}, {}\n{}{qos}", ways.join(" "), mkfs.collect::<String>())
+}
+
+/// What is set for a volume, and what waited for that.
+fn qos_lines(server: &ServerReport, volume: &str) -> String {
+    let Some(qos) = server.qos.iter().find(|qos| qos.volume == volume) else { return String::new() };
+    let mut text = String::new();
+    let set = qos_settings(qos);
+    if !set.is_empty() {
+        text.push_str(&format!("  quality of service: {set}\n"));
+    }
+    let mean = |sum_us: u64, count: u64| sum_us as f64 / 1e3 / count.max(1) as f64;
+    for (why, count, sum_us, waiting) in [
+        ("its own limits", qos.limited, qos.limited_us, qos.waiting_limited),
+        ("other volumes", qos.shared, qos.shared_us, qos.waiting_shared),
+    ] {
+        if count + waiting > 0 {
+            text.push_str(&format!(
+                "  waited for {why}: {count} requests, {:.1} ms each; {waiting} wait now\n",
+                mean(sum_us, count)
+            ));
+        }
+    }
+    text
+}
+
+/// What is set for a volume and is not the default, as it is typed.
+pub fn qos_settings(qos: &VolumeQosReport) -> String {
+    let default = wattle_server::qos::shown(&QosLimits::default());
+    let set = qos.settings.iter().filter(|(key, value)| default.get(*key) != Some(value));
+    set.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
 }
 
 /// How large the cache is, what for, and why.
@@ -400,6 +433,7 @@ mod tests {
             volumes: Vec::new(),
             groups: Vec::new(),
             threads: Vec::new(),
+            qos: Vec::new(),
         };
         render(&server, array, &[], PLAIN)
     }

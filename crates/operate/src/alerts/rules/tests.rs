@@ -64,6 +64,7 @@ impl World {
             volumes: Vec::new(),
             groups: Vec::new(),
             threads: Vec::new(),
+            qos: Vec::new(),
         };
         let seen = Look {
             report: &report,
@@ -429,6 +430,7 @@ fn a_spare_that_is_another_arrays_by_now_has_moved() {
             volumes: Vec::new(),
             groups: Vec::new(),
             threads: Vec::new(),
+            qos: Vec::new(),
         };
         let seen = Look {
             report: &report,
@@ -466,6 +468,7 @@ fn drives_and_file_systems_of_a_server_that_was_stopped_are_not_told_again() {
         volumes: Vec::new(),
         groups: Vec::new(),
         threads: Vec::new(),
+        qos: Vec::new(),
     };
     world.rules.volume_full_percent = Some(90);
     let seen = Look {

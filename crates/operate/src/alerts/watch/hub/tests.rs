@@ -56,6 +56,7 @@ fn report() -> ServerReport {
         volumes: Vec::new(),
         groups: Vec::new(),
         threads: Vec::new(),
+        qos: Vec::new(),
     }
 }
 

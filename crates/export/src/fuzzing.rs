@@ -48,6 +48,7 @@ pub fn fuzz_nbd(data: &[u8]) {
         size_bytes: SIZE_BYTES,
         read_only,
         io_min_bytes: 65536,
+        checkpoints: Vec::new(),
     };
     let exports = [export("data", false), export("group/volume", true)];
     nothing_in_clear(Handshake::new(&exports, Some(0)).requiring_tls(), data);

@@ -102,6 +102,7 @@ impl Scripted {
             size_bytes: 8 * MIB,
             read_only: false,
             io_min_bytes: 512,
+            checkpoints: Vec::new(),
         }];
         let (mut handshake, mut received) = (Handshake::new(&facts, Some(0)), Vec::new());
         let mut out = proto::greeting().to_vec();

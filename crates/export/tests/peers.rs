@@ -200,6 +200,7 @@ fn a_server_process() {
             size_bytes: 8 << 20,
             read_only: false,
             io_min_bytes: 512,
+            checkpoints: Vec::new(),
         }],
         None,
     );

@@ -314,6 +314,7 @@ impl Peer {
             size_bytes: 8 * MIB,
             read_only: false,
             io_min_bytes: 512,
+            checkpoints: Vec::new(),
         }];
         let mut handshake = Handshake::new(&facts, Some(0));
         let mut out = proto::greeting().to_vec();

@@ -63,7 +63,8 @@ pub use maps::{MapArgs, choice};
 pub use mount::{MountArgs, UmountArgs, UmountForce};
 pub use names::name_text;
 pub use operate::{
-    AddArgs, CheckArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs, StopArgs,
+    AddArgs, CheckArgs, CheckpointArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs,
+    StopArgs,
 };
 pub use partition::{PartArg, PartitionArgs};
 pub use plan::{FileSystemArg, PlanArgs};
@@ -155,6 +156,7 @@ pub enum CliCommand {
     Check(CheckArgs),
     Repair(RepairArgs),
     Set(SetArgs),
+    Checkpoint(CheckpointArgs),
     Pv(PvArgs),
     Vg(VgArgs),
     Lv(LvArgs),

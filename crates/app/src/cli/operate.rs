@@ -215,6 +215,34 @@ pub struct Scrub {
     pub json: Json,
 }
 
+/// Notes from now on which parts of a volume that is being served change, for backups of what
+/// changed; without a name it lists what is noted.
+///
+/// NBD clients read what changed since a checkpoint as the metadata context
+/// qemu:dirty-bitmap:CHECKPOINT. It is kept in memory: where the server has ended it is gone, and
+/// the next backup is one of everything.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  wattle checkpoint data monday                 what changes from now on is noted
+  wattle checkpoint data                        what there is, and how much has changed since
+  wattle checkpoint data monday --remove")]
+pub struct CheckpointArgs {
+    /// The volume, by name.
+    #[arg(value_name = "VOLUME")]
+    pub volume: String,
+    /// The checkpoint.
+    #[arg(value_name = "CHECKPOINT")]
+    pub name: Option<String>,
+    /// Give it up.
+    #[arg(long, requires = "name")]
+    pub remove: bool,
+    #[command(flatten)]
+    pub runtime: Runtime,
+    #[command(flatten)]
+    pub json: Json,
+}
+
 /// Changes settings of an array or volume that is being served, until it is stopped; without any it
 /// shows them.
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ mod alerts;
 pub mod audit;
 mod bench;
 mod cat;
+mod checkpoint;
 mod compat;
 mod console;
 mod copy;
@@ -89,6 +90,7 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
         CliCommand::Check(args) => scrub::check(&access, &args),
         CliCommand::Repair(args) => scrub::repair(&access, &args),
         CliCommand::Set(args) => done(set::run(&args)),
+        CliCommand::Checkpoint(args) => done(checkpoint::run(&args, screen)),
         CliCommand::Pv(args) => done(lvm::pv(&access, &args, screen)),
         CliCommand::Vg(args) => done(lvm::vg(&access, &args, screen)),
         CliCommand::Lv(args) => done(lvm::lv(&access, &args, screen)),

@@ -81,3 +81,75 @@ fn holes_of_members_are_told_and_nothing_else() {
         serve.stop();
     }
 }
+
+/// The parts that changed since a checkpoint, as an NBD client sees them: first byte and length.
+fn changed(uri: &str, checkpoint: &str) -> Vec<(usize, usize)> {
+    let text = tool("nbdinfo", [&format!("--map=qemu:dirty-bitmap:{checkpoint}"), "--json", uri]);
+    let extents: serde_json::Value = serde_json::from_str(&text).expect("a map");
+    let dirty = extents.as_array().expect("extents").iter().filter(|extent| extent["type"] == 1);
+    let number = |extent: &serde_json::Value, key: &str| extent[key].as_u64().expect("a number") as usize;
+    dirty.map(|extent| (number(extent, "offset"), number(extent, "length"))).collect()
+}
+
+#[test]
+fn what_changed_since_a_checkpoint_makes_a_backup_whole() {
+    if !require("nbdinfo") || !require("nbdcopy") || !require("qemu-io") {
+        return;
+    }
+    let room = Room::new();
+    let members = room.array("5", 3);
+    let serve = Serve::start(&room, &["--cores", "2"], &members);
+    let write = |block: usize, byte: u8| {
+        let write = format!("write -P {byte} {} 1000", block * BLOCK + 100);
+        tool("qemu-io", ["-f", "raw", "-c", &write, &serve.uri]);
+    };
+    let content = || {
+        let name = room.name("now");
+        let _ = std::fs::remove_file(&name);
+        tool("nbdcopy", [&serve.uri, &name]);
+        std::fs::read(name).unwrap()
+    };
+    write(3, 1);
+    let said = serve.command(&["checkpoint", "data", "monday"]).ok();
+    assert!(said.stderr.contains("data: what changes from now on is noted, as monday"), "{}", said.stderr);
+    let mut backup = content();
+    assert_eq!(changed(&serve.uri, "monday"), []);
+    write(5, 2);
+    write(6, 3);
+    tool("qemu-io", ["-f", "raw", "-c", "write -z 640k 64k", &serve.uri]);
+    serve.command(&["checkpoint", "data", "tuesday"]).ok();
+    write(40, 4);
+    assert_eq!(changed(&serve.uri, "tuesday"), [(40 * BLOCK, BLOCK)]);
+    let since_monday = [(5 * BLOCK, 2 * BLOCK), (10 * BLOCK, BLOCK), (40 * BLOCK, BLOCK)];
+    assert_eq!(changed(&serve.uri, "monday"), since_monday);
+    let now = content();
+    assert!(now != backup);
+    for (at, len) in since_monday {
+        backup[at..at + len].copy_from_slice(&now[at..at + len]);
+    }
+    assert!(now == backup, "what is not told to have changed has not");
+    // Both contexts at once, as QEMU asks.
+    let contexts = tool("nbdinfo", [&serve.uri]);
+    for context in ["base:allocation", "qemu:dirty-bitmap:monday", "qemu:dirty-bitmap:tuesday"] {
+        assert!(contexts.contains(context), "{contexts}");
+    }
+
+    let listed = serve.command(&["checkpoint", "data"]).ok();
+    let listed = listed.text().to_owned();
+    assert!(
+        listed.lines().count() == 2 && listed.contains("monday") && listed.contains("256 KiB"),
+        "{listed}"
+    );
+    let json = serve.command(&["checkpoint", "data", "--json"]).ok().json();
+    assert_eq!(json["checkpoints"][1]["changed_bytes"], 64 << 10);
+    assert!(serve.command(&["status"]).ok().text().contains("checkpoint tuesday"));
+    for (name, why) in [("monday", "there is a checkpoint of this name"), ("a b", "that is no name")] {
+        serve.command(&["checkpoint", "data", name]).failed(2, "WTL-0001", &[why]);
+    }
+    serve.command(&["checkpoint", "data", "monday", "--remove"]).ok();
+    serve.command(&["checkpoint", "data", "monday", "--remove"]).failed(2, "WTL-0001", &["there is none"]);
+    serve.command(&["checkpoint", "nothing", "x"]).failed(1, "WTL-0100", &["nothing"]);
+    let map = Command::new("nbdinfo").args(["--map=qemu:dirty-bitmap:monday", &serve.uri]).output().unwrap();
+    assert!(!map.status.success(), "a checkpoint that was given up is no context");
+    serve.stop();
+}

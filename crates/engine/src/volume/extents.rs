@@ -148,7 +148,7 @@ impl ArrayVolume {
                 }
             };
             runs.push(PlacedRun { len, places });
-            lba = lba + len;
+            lba += len;
         }
         runs
     }

@@ -5,6 +5,7 @@
 //! ordinary request of its own.
 
 mod array;
+mod changes;
 mod device;
 mod extents;
 mod handle;
@@ -17,6 +18,7 @@ mod status;
 mod zeroes;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use wattle_rt::{Buf, BufMut, Core, Durability, JoinHandle, Unmap};
@@ -24,6 +26,8 @@ use wattle_rt::{Buf, BufMut, Core, Durability, JoinHandle, Unmap};
 use crate::level::ArrayShard;
 use crate::model::error::VolumeError;
 pub(crate) use array::ArrayVolume;
+use changes::Change;
+pub use changes::{CHECKPOINTS_MAX, ChangeMap, CheckpointError};
 pub use extents::Extent;
 pub use handle::ArrayHandle;
 pub use map::{Leg, MapSegment, MapSpec, SegmentTarget, VolumeMapError};
@@ -160,6 +164,19 @@ impl Volume {
         }
     }
 
+    /// Notes a change for checkpoints; what is returned is held until it is answered.
+    #[inline]
+    fn change(&self, offset_bytes: u64, len_bytes: u64) -> Option<Change<'_>> {
+        let pace = self.pace.as_deref()?;
+        Some(pace.changes().change(offset_bytes, len_bytes))
+    }
+
+    /// What has changed since each of its checkpoints.
+    #[must_use]
+    pub fn checkpoints(&self) -> Vec<Arc<ChangeMap>> {
+        self.pace.as_ref().map_or_else(Vec::new, |pace| pace.changes().maps())
+    }
+
     /// The volume's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -242,6 +259,7 @@ impl Volume {
         durability: Durability,
     ) -> Result<(), VolumeError> {
         let _turn = self.enter(QosCost::write(buf.len() as u64)).await;
+        let _change = self.change(offset_bytes, buf.len() as u64);
         match &self.place {
             Place::Array(array) => array.write(offset_bytes, buf, durability).await,
             Place::Mapped(mapped) => Box::pin(mapped.write(offset_bytes, buf, durability)).await,
@@ -268,6 +286,7 @@ impl Volume {
     /// As [`Self::write`].
     pub async fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), VolumeError> {
         let _turn = self.enter(QosCost::discard()).await;
+        let _change = self.change(offset_bytes, len_bytes);
         match &self.place {
             Place::Array(array) => array.discard(offset_bytes, len_bytes).await,
             Place::Mapped(mapped) => Box::pin(mapped.discard(offset_bytes, len_bytes)).await,
@@ -286,6 +305,7 @@ impl Volume {
         durability: Durability,
     ) -> Result<(), VolumeError> {
         let _turn = self.enter(QosCost::zeroes(len_bytes)).await;
+        let _change = self.change(offset_bytes, len_bytes);
         match &self.place {
             Place::Array(array) => array.write_zeroes(offset_bytes, len_bytes, unmap, durability).await,
             Place::Mapped(mapped) => {

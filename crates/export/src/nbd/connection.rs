@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::volume::qos::QosClient;
-use wattle_engine::{Extent, Volume, VolumeError};
+use wattle_engine::volume::{CHECKPOINTS_MAX, ChangeMap};
+use wattle_engine::{Volume, VolumeError};
 use wattle_rt::mailbox::Receiver;
 use wattle_rt::sync::{Latch, Notify, Semaphore};
 use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, Durability, IoError, Stream};
@@ -26,7 +27,7 @@ use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, Durability, IoError, Stream}
 use super::handshake::{ChosenExport, ExportFacts, Handshake, HandshakeStep};
 use super::limits::{Limits, SLICES_PER_SEND_MAX};
 use super::protocol::{
-    self as proto, NbdErrno, NbdRequest, REQUEST_BYTES, ReplyHeader, allocation, commands,
+    self as proto, NbdErrno, NbdRequest, REQUEST_BYTES, ReplyHeader, allocation, changes, commands,
 };
 use super::request::{NbdCommand, decide};
 use crate::clients::channel::{Channel, TlsLine};
@@ -68,12 +69,15 @@ impl OpenExport {
             size_bytes: self.volume.size_bytes(),
             read_only: self.volume.read_only(),
             io_min_bytes: self.volume.io_min_bytes(),
+            checkpoints: Vec::new(),
         }
     }
 }
 
-/// The longest answer to what is allocated, in bytes.
-const STATUS_BYTES_MAX: usize = 64 << 10;
+/// Extents that are told of one context at a time; a client asks for the rest.
+const EXTENTS_MAX: usize = 2048;
+/// The longest answer to what is known of a range, in bytes: as many of each context.
+const STATUS_BYTES_MAX: u64 = (CHECKPOINTS_MAX as u64 + 1) * (EXTENTS_MAX as u64 * 8 + 32);
 
 /// For a client to take the end of TLS, before the connection is closed all the same.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
@@ -113,7 +117,12 @@ async fn serve_noting(
     let mut input = Input::new(core.clone(), Channel::Plain(stream.clone()));
     let exports: Vec<_> =
         shard.exports.borrow().iter().filter(|export| !export.hidden.get()).cloned().collect();
-    let mut facts: Vec<_> = exports.iter().map(|export| export.facts()).collect();
+    let mut checkpoints: Vec<_> = exports.iter().map(|export| export.volume.checkpoints()).collect();
+    let facts = exports.iter().zip(&checkpoints).map(|(export, checkpoints)| ExportFacts {
+        checkpoints: checkpoints.iter().map(|map| map.name().to_owned()).collect(),
+        ..export.facts()
+    });
+    let mut facts: Vec<_> = facts.collect();
     let default = exports.iter().position(|export| export.is_default);
     let (chosen, channel) = {
         let deadline = core.sleep(shard.limits.handshake_time_max);
@@ -138,6 +147,7 @@ async fn serve_noting(
         volume: export.volume.for_client(QosClient::new()),
         facts: facts.swap_remove(chosen.export),
         agreed: chosen,
+        checkpoints: checkpoints.swap_remove(chosen.export),
         looking: shard.looking.clone(),
         account: open.account.clone(),
         replies: RefCell::default(),
@@ -243,6 +253,8 @@ struct Connection {
     volume: Volume,
     facts: ExportFacts,
     agreed: ChosenExport,
+    /// Those of the export when the connection began.
+    checkpoints: Vec<Arc<ChangeMap>>,
     looking: Rc<Semaphore>,
     account: Rc<Account>,
     /// Ready to be sent.
@@ -311,7 +323,7 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
     };
     let bytes = match command {
         NbdCommand::Read | NbdCommand::Write(_) => charged_bytes(request.length_bytes),
-        NbdCommand::Status { .. } => STATUS_BYTES_MAX as u64,
+        NbdCommand::Status { .. } => STATUS_BYTES_MAX,
         _ => 0,
     };
     let hold = connection.account.take(&connection.core, bytes).await;
@@ -372,12 +384,7 @@ impl Connection {
                 let (result, data) = volume.read(offset, BufMut::alloc(request.length_bytes as usize)).await;
                 return result.map(|()| Some(data.freeze())).map_err(errno);
             }
-            NbdCommand::Status { one } => {
-                // A thread looks; clients cannot have as many of them as they like.
-                let _turn = self.looking.acquire(1).await;
-                let extents = volume.extents(offset, length).await.map_err(errno)?;
-                return Ok(Some(allocation_data(&extents, one)));
-            }
+            NbdCommand::Status { one } => return self.status(request, one).await.map(Some),
             NbdCommand::Write(durability) => {
                 let payload = payload.expect("a write was read with its payload");
                 volume.write(offset, payload, durability).await
@@ -395,6 +402,35 @@ impl Connection {
         .map_err(errno)
     }
 
+    /// What is known of a range, of each context that was agreed on: whole chunks of a reply.
+    async fn status(&self, request: &NbdRequest, one: bool) -> Result<Buf, NbdErrno> {
+        let (offset, length) = (request.offset_bytes, u64::from(request.length_bytes));
+        let count_max = if one { 1 } else { EXTENTS_MAX };
+        let mut chunks = Vec::new();
+        if self.agreed.contexts.has_allocation() {
+            // A thread looks; clients cannot have as many of them as they like.
+            let _turn = self.looking.acquire(1).await;
+            let extents = self.volume.extents(offset, length).await.map_err(errno)?;
+            let state = |is_zero| if is_zero { allocation::HOLE | allocation::ZERO } else { 0 };
+            let extents = extents.iter().map(|extent| (extent.len_bytes, state(extent.is_zero)));
+            chunks.push(status_data(allocation::ID, extents.take(count_max)));
+        }
+        for number in self.agreed.contexts.checkpoints() {
+            let map = self.checkpoints.get(number).filter(|map| !map.has_ended());
+            let runs = map.ok_or(NbdErrno::Invalid)?.runs(offset..offset + length, count_max);
+            let runs = runs.into_iter().map(|(len, dirty)| (len, if dirty { changes::DIRTY } else { 0 }));
+            chunks.push(status_data(changes::FIRST_ID + number as u32, runs));
+        }
+        let last = chunks.len() - 1;
+        let mut whole = Vec::new();
+        for (ix, data) in chunks.into_iter().enumerate() {
+            let header = ReplyHeader::block_status(request.cookie, data.len() as u32, ix == last);
+            whole.extend(header.as_bytes());
+            whole.extend(data);
+        }
+        Ok(Buf::copy_of(&whole))
+    }
+
     /// Queues the reply to a request.
     fn reply(&self, request: &NbdRequest, hold: Hold, outcome: Result<Option<Buf>, NbdErrno>) {
         if self.broken.is_set() {
@@ -404,9 +440,8 @@ impl Connection {
         let with_data = matches!(request.kind, commands::READ | commands::BLOCK_STATUS);
         let structured = self.agreed.structured && with_data;
         let header = match &outcome {
-            Ok(Some(data)) if request.kind == commands::BLOCK_STATUS => {
-                ReplyHeader::block_status(cookie, data.len() as u32)
-            }
+            // Its headers are with the data: there is one for each context.
+            Ok(Some(_)) if request.kind == commands::BLOCK_STATUS => ReplyHeader::within_data(),
             Ok(Some(_)) if structured => {
                 ReplyHeader::data(cookie, request.offset_bytes, request.length_bytes)
             }
@@ -437,21 +472,15 @@ impl Connection {
     }
 }
 
-/// The data of a block status: the context, then length and state of each extent. What is known of
-/// more than fits is left out; clients ask for the rest.
-fn allocation_data(extents: &[Extent], one: bool) -> Buf {
-    const COUNT_MAX: usize = STATUS_BYTES_MAX / 8 - 1;
-    const LENGTH_MAX: u64 = (u32::MAX - 0xffff) as u64;
-    let mut data = allocation::ID.to_be_bytes().to_vec();
-    for extent in extents.iter().take(if one { 1 } else { COUNT_MAX }) {
-        let state = if extent.is_zero { allocation::HOLE | allocation::ZERO } else { 0 };
-        data.extend((extent.len_bytes.min(LENGTH_MAX) as u32).to_be_bytes());
+/// The data of a chunk of block status: the context, then length and state of each extent.
+fn status_data(context: u32, extents: impl Iterator<Item = (u64, u32)>) -> Vec<u8> {
+    let mut data = context.to_be_bytes().to_vec();
+    for (len_bytes, state) in extents {
+        // A request has a length of 32 bits, and so has what is known of it.
+        data.extend((len_bytes as u32).to_be_bytes());
         data.extend(state.to_be_bytes());
-        if extent.len_bytes > LENGTH_MAX {
-            break;
-        }
     }
-    Buf::copy_of(&data)
+    data
 }
 
 /// The slices to send for some replies: the headers share one buffer, and those without data
@@ -469,7 +498,8 @@ fn gather(replies: &mut [Reply]) -> Vec<Buf> {
     for reply in replies {
         to += reply.header.as_bytes().len();
         if let Some(data) = reply.data.take() {
-            slices.extend([headers.slice(from..to), data]);
+            let header = (from < to).then(|| headers.slice(from..to));
+            slices.extend(header.into_iter().chain([data]));
             from = to;
         }
     }

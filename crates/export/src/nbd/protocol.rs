@@ -278,10 +278,20 @@ impl ReplyHeader {
         header
     }
 
-    /// The only chunk of a structured reply with block status: `data_bytes` follow.
+    /// A chunk of a structured reply with block status, perhaps the last: `data_bytes` follow.
     #[must_use]
-    pub fn block_status(cookie: u64, data_bytes: u32) -> Self {
-        Self::chunk(chunks::BLOCK_STATUS, cookie, data_bytes)
+    pub fn block_status(cookie: u64, data_bytes: u32, is_last: bool) -> Self {
+        let mut header = Self::chunk(chunks::BLOCK_STATUS, cookie, data_bytes);
+        if !is_last {
+            header.bytes[4..6].copy_from_slice(&0_u16.to_be_bytes());
+        }
+        header
+    }
+
+    /// Of a reply whose chunks are whole in its data.
+    #[must_use]
+    pub fn within_data() -> Self {
+        Self { bytes: [0; Self::BYTES_MAX], length: 0 }
     }
 
     /// The only chunk of a structured reply that has no data to return.
@@ -419,6 +429,18 @@ pub mod allocation {
     pub const HOLE: u32 = 1 << 0;
     /// It reads as zeroes.
     pub const ZERO: u32 = 1 << 1;
+}
+
+/// The metadata contexts of what has changed, as QEMU names them, and their state.
+pub mod changes {
+    /// Before the name of a checkpoint.
+    pub const PREFIX: &str = "qemu:dirty-bitmap:";
+    /// What a client asks for that wants to know of all of `qemu:`.
+    pub const NAMESPACE: &str = "qemu:";
+    /// What the server calls the first one.
+    pub const FIRST_ID: u32 = 2;
+    /// The range has changed.
+    pub const DIRTY: u32 = 1 << 0;
 }
 
 /// What `LIST_META_CONTEXT` and `SET_META_CONTEXT` carry: a name, and what is asked for.

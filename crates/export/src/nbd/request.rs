@@ -22,7 +22,7 @@ pub enum NbdCommand {
     Trim(Durability),
     /// Make the range read as zeroes.
     WriteZeroes(Unmap, Durability),
-    /// Tell what is allocated; of one extent, or of as many as are known.
+    /// Tell what was agreed on; of one extent, or of as many as are known.
     Status {
         /// One extent.
         one: bool,
@@ -51,7 +51,7 @@ pub fn decide(
         commands::FLUSH => (flags::FUA, false, NbdErrno::Invalid, 0),
         commands::TRIM => (flags::FUA, true, NbdErrno::Invalid, u32::MAX),
         commands::WRITE_ZEROES => (flags::FUA | flags::NO_HOLE, true, NbdErrno::NoSpace, u32::MAX),
-        commands::BLOCK_STATUS if agreed.allocation && request.length_bytes > 0 => {
+        commands::BLOCK_STATUS if !agreed.contexts.is_empty() && request.length_bytes > 0 => {
             (flags::FUA | flags::REQ_ONE, false, NbdErrno::Invalid, u32::MAX)
         }
         _ => return Err(NbdErrno::Invalid),
@@ -82,6 +82,7 @@ pub fn decide(
 
 #[cfg(test)]
 mod tests {
+    use super::super::handshake::Contexts;
     use super::*;
 
     const SIZE: u64 = 1 << 30;
@@ -99,8 +100,9 @@ mod tests {
             size_bytes: SIZE,
             read_only,
             io_min_bytes: 512,
+            checkpoints: Vec::new(),
         };
-        let agreed = ChosenExport { export: 0, structured: true, allocation: true };
+        let agreed = ChosenExport { export: 0, structured: true, contexts: Contexts::ALLOCATION };
         decide(&NbdRequest { flags, kind, cookie: 0, offset_bytes, length_bytes }, &export, &agreed)
     }
 
@@ -150,13 +152,15 @@ mod tests {
             size_bytes: SIZE,
             read_only: false,
             io_min_bytes: 512,
+            checkpoints: Vec::new(),
         };
         let kind = commands::BLOCK_STATUS;
         let request = NbdRequest { flags: 0, kind, cookie: 0, offset_bytes: 0, length_bytes: 512 };
-        for (allocation, expected) in
-            [(true, Ok(NbdCommand::Status { one: false })), (false, Err(NbdErrno::Invalid))]
-        {
-            let agreed = ChosenExport { export: 0, structured: true, allocation };
+        for (contexts, expected) in [
+            (Contexts::ALLOCATION, Ok(NbdCommand::Status { one: false })),
+            (Contexts::default(), Err(NbdErrno::Invalid)),
+        ] {
+            let agreed = ChosenExport { export: 0, structured: true, contexts };
             assert_eq!(decide(&request, &facts, &agreed), expected);
         }
     }

@@ -252,6 +252,7 @@ mod tests {
             groups: Vec::new(),
             threads: Vec::new(),
             qos: Vec::new(),
+            checkpoints: Vec::new(),
         };
         Servers { answered: vec![(PathBuf::from("/nowhere.sock"), server)], ..Servers::default() }
     }

@@ -394,6 +394,7 @@ mod tests {
             groups: Vec::new(),
             threads: Vec::new(),
             qos: Vec::new(),
+            checkpoints: Vec::new(),
         };
         Servers { answered: vec![(PathBuf::from("/run/data.sock"), server)], ..Servers::default() }
     }

@@ -369,7 +369,8 @@ mod tests {
     fn server(name: &str, arrays: Vec<ArrayReport>) -> ServerSight {
         let (volumes, groups, threads) = (Vec::new(), Vec::new(), Vec::new());
         let (qos, server) = (Vec::new(), name.to_owned());
-        let report = ServerReport { server, pid: 1, arrays, volumes, groups, threads, qos };
+        let checkpoints = Vec::new();
+        let report = ServerReport { server, pid: 1, arrays, volumes, groups, threads, qos, checkpoints };
         ServerSight { name: name.to_owned(), report: Some(report) }
     }
 

@@ -179,6 +179,7 @@ mod tests {
             groups: Vec::new(),
             threads: Vec::new(),
             qos: Vec::new(),
+            checkpoints: Vec::new(),
         };
         let base: ObjectId = ".1.3.6".parse().unwrap();
         let silent = ServerSight { name: "b".to_owned(), report: None };

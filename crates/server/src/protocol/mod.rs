@@ -109,6 +109,16 @@ pub enum ServerRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         map: Option<MapOrder>,
     },
+    /// Note from now on what clients change on a volume, or note it no more.
+    Checkpoint {
+        /// The volume's name.
+        volume: String,
+        /// The checkpoint's.
+        name: String,
+        /// Give it up.
+        #[serde(default)]
+        remove: bool,
+    },
     /// Compare parity or copies with the data, everywhere.
     Check {
         /// The array's name or UUID.
@@ -376,6 +386,7 @@ mod tests {
             groups: Vec::new(),
             threads: Vec::new(),
             qos: Vec::new(),
+            checkpoints: Vec::new(),
         };
         let responses = [
             Response::Status(server),

@@ -31,6 +31,22 @@ pub struct ServerReport {
     /// listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub qos: Vec<VolumeQosReport>,
+    /// Points in time since which it is known what has changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<CheckpointReport>,
+}
+
+/// A checkpoint of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointReport {
+    /// The volume.
+    pub volume: String,
+    /// The checkpoint.
+    pub name: String,
+    /// When it was made, in UTC.
+    pub since: String,
+    /// How much has changed since, at most.
+    pub changed_bytes: u64,
 }
 
 /// The quality of service of a volume, counted since it was offered.

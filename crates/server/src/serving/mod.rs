@@ -2,6 +2,7 @@
 //! commands.
 
 mod changes;
+mod checkpoints;
 pub mod layers;
 mod qos;
 pub mod threads;
@@ -183,6 +184,7 @@ impl Serving {
                 let replaced = self.with_map(new, map, replacing).await;
                 return self.done(replaced, recorder);
             }
+            ServerRequest::Checkpoint { volume, name, remove } => self.checkpoint(&volume, &name, remove)?,
             ServerRequest::Check { array } => self.find(&array)?.check().await?,
             ServerRequest::Record { array, repair } => self.find(&array)?.record_scrub(repair).await?,
             ServerRequest::Repair { array, source } => self.find(&array)?.repair(&source).await?,
@@ -269,6 +271,7 @@ impl Serving {
             groups: self.groups.borrow().clone(),
             threads: threads::all(),
             qos,
+            checkpoints: self.checkpoints(),
         }
     }
 

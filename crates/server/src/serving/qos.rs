@@ -106,7 +106,7 @@ impl Serving {
     }
 
     /// The volume that is offered under this name, or as the array of this name or UUID.
-    fn offered_as(&self, name: &str) -> Result<Offered, Problem> {
+    pub(super) fn offered_as(&self, name: &str) -> Result<Offered, Problem> {
         let offered = self.offered();
         let found = offered.iter().find(|offered| offered.name == name);
         let array = || {

@@ -206,6 +206,7 @@ mod tests {
             groups: Vec::new(),
             threads: Vec::new(),
             qos: Vec::new(),
+            checkpoints: Vec::new(),
         };
         let percent = |server: &ServerReport| {
             sources.fullness(server).unwrap().first().map(|full| (full.volume.clone(), full.percent))

@@ -69,7 +69,7 @@ pub fn render(server: &ServerReport, array: &ArrayReport, drives: &[String], scr
     if let Some(cache) = array.cache.filter(|cache| cache.hits + cache.misses > 0) {
         text.push_str(&style_cache(&cache, units));
     }
-    text.push_str(&qos_lines(server, &array.name));
+    text.push_str(&volume_lines(server, &array.name));
     let r = &array.requests;
     for (what, latency) in [("read", r.reads), ("write", r.writes), ("flush", r.flushes)] {
         if latency.count > 0 {
@@ -90,12 +90,18 @@ pub fn volume(server: &ServerReport, volume: &VolumeReport, screen: Screen) -> S
     let size = screen.units.show_capacity(volume.size_bytes);
     let mkfs = if volume.blank { mkfs(volume.io_min_bytes, volume.io_opt_bytes) } else { Vec::new() };
     let mkfs = mkfs.into_iter().map(|mkfs| format!("  mkfs  {mkfs}\n"));
-    let qos = qos_lines(server, &volume.name);
+    let qos = volume_lines(server, &volume.name);
     format!("{name}  {size}, {access}, {}\n{}{qos}", ways.join(" "), mkfs.collect::<String>())
 }
 
-/// What is set for a volume, and what waited for that.
-fn qos_lines(server: &ServerReport, volume: &str) -> String {
+/// What is set for a volume, what waited for that, and what is noted of it.
+fn volume_lines(server: &ServerReport, volume: &str) -> String {
+    let noted = server.checkpoints.iter().filter(|found| found.volume == volume);
+    let noted = noted.map(|found| format!("  checkpoint {}, of {}\n", printable(&found.name), found.since));
+    limit_lines(server, volume) + &noted.collect::<String>()
+}
+
+fn limit_lines(server: &ServerReport, volume: &str) -> String {
     let Some(qos) = server.qos.iter().find(|qos| qos.volume == volume) else { return String::new() };
     let mut text = String::new();
     let set = qos_settings(qos);
@@ -434,6 +440,7 @@ mod tests {
             groups: Vec::new(),
             threads: Vec::new(),
             qos: Vec::new(),
+            checkpoints: Vec::new(),
         };
         render(&server, array, &[], PLAIN)
     }

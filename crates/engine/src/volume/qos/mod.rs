@@ -29,6 +29,7 @@ use std::time::Duration;
 use wattle_rt::{Core, Either, Instant, race};
 
 use super::VolumeRef;
+use super::changes::{ChangeMap, Changes, CheckpointError};
 use crate::cores;
 pub use limits::{
     QOS_BURSTS, QOS_GOALS, QOS_RATES, QOS_WEIGHTS, QosCost, QosLimits, QosRate, QosRates, QosScope, QosUnit,
@@ -76,6 +77,25 @@ impl GovernedHandle {
     #[must_use]
     pub fn below(&self) -> &VolumeRef {
         &self.volume
+    }
+
+    /// From now on it is noted which parts clients change. In memory: it ends with the volume.
+    ///
+    /// # Errors
+    /// There is one of this name, or there are too many.
+    pub fn begin_checkpoint(&self, core: &Core, name: &str) -> Result<(), CheckpointError> {
+        self.shared.changes.begin(name, core.wall_clock(), self.volume.size_bytes())
+    }
+
+    /// Gives a checkpoint up; whether there was one of this name.
+    pub fn end_checkpoint(&self, name: &str) -> bool {
+        self.shared.changes.end(name)
+    }
+
+    /// What has changed since each checkpoint.
+    #[must_use]
+    pub fn checkpoints(&self) -> Vec<Arc<ChangeMap>> {
+        self.shared.changes.maps()
     }
 
     /// What is set.
@@ -173,6 +193,10 @@ impl Pace {
     /// The same for requests of this client.
     pub fn for_client(&self, client: QosClient) -> Rc<Self> {
         Self::new(self.shard.clone(), self.flow.clone(), client.0)
+    }
+
+    pub fn changes(&self) -> &Changes {
+        &self.flow.shared.changes
     }
 
     /// Whether any request has to be looked at.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use wattle_rt::sync::{Notify, Semaphore};
 use wattle_rt::{Core, CoreIx};
 
+use super::super::changes::Changes;
 use super::depth::{self, Verdict, Window};
 use super::lane::Lane;
 use super::limits::{QosCost, QosLimits};
@@ -144,6 +145,8 @@ pub(super) struct VolumeShared {
     heavy_cores: AtomicU32,
     /// What was set last.
     pub limits: Mutex<QosLimits>,
+    /// What clients have changed since checkpoints.
+    pub changes: Changes,
 }
 
 impl VolumeShared {
@@ -163,6 +166,7 @@ impl VolumeShared {
             left: AtomicBool::new(false),
             heavy_cores: AtomicU32::new(0),
             limits: Mutex::new(limits),
+            changes: Changes::default(),
         }
     }
 

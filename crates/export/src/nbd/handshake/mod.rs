@@ -6,8 +6,8 @@
 
 use super::limits::REQUEST_BYTES_MAX;
 use super::protocol::{
-    self as proto, ContextQuery, Fields, InfoQuery, allocation, handshake_flags, infos, options, replies,
-    transmission_flags,
+    self as proto, ContextQuery, Fields, InfoQuery, allocation, changes, handshake_flags, infos, options,
+    replies, transmission_flags,
 };
 
 /// Data of an option beyond this is skipped and refused: a name of 4096 bytes and some hundreds of
@@ -35,6 +35,44 @@ pub struct ExportFacts {
     pub read_only: bool,
     /// The smallest request that costs no more than it moves.
     pub io_min_bytes: u32,
+    /// The checkpoints since which it is known what has changed; 63 at most.
+    pub checkpoints: Vec<String>,
+}
+
+/// Metadata contexts: what is allocated, and what has changed since each of the export's
+/// checkpoints, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Contexts(u64);
+
+impl Contexts {
+    /// What is allocated.
+    pub const ALLOCATION: Self = Self(1);
+
+    /// What has changed since the checkpoint of this number.
+    fn checkpoint(number: usize) -> Self {
+        Self(1 << (number + 1))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Whether what is allocated is among them.
+    #[must_use]
+    pub fn has_allocation(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// The checkpoints among them, by their numbers.
+    pub fn checkpoints(self) -> impl Iterator<Item = usize> {
+        (0..63).filter(move |number| self.0 >> (number + 1) & 1 != 0)
+    }
+
+    fn insert(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
 }
 
 impl ExportFacts {
@@ -70,8 +108,8 @@ pub struct ChosenExport {
     pub export: usize,
     /// Reads are answered with structured replies.
     pub structured: bool,
-    /// The client may ask what is allocated.
-    pub allocation: bool,
+    /// What a client may ask the status of.
+    pub contexts: Contexts,
 }
 
 /// Where the handshake stands.
@@ -98,8 +136,8 @@ pub struct Handshake<'a> {
     state: State,
     client_flags: u16,
     structured: bool,
-    /// The export of which the client wants to know what is allocated.
-    allocation: Option<usize>,
+    /// What the client wants to know, and of which export.
+    contexts: Option<(usize, Contexts)>,
     options_left: u32,
     tls: TlsStep,
 }
@@ -137,7 +175,7 @@ impl<'a> Handshake<'a> {
             state: State::ClientFlags,
             client_flags: 0,
             structured: false,
-            allocation: None,
+            contexts: None,
             options_left: OPTIONS_MAX,
             tls: TlsStep::None,
         }
@@ -223,7 +261,7 @@ impl<'a> Handshake<'a> {
         match (option, self.tls) {
             (options::STARTTLS, TlsStep::Required) if data.is_empty() => {
                 reply(replies::ACK, &[]);
-                (self.tls, self.structured, self.allocation) = (TlsStep::Begun, false, None);
+                (self.tls, self.structured, self.contexts) = (TlsStep::Begun, false, None);
                 return HandshakeStep::StartTls;
             }
             (options::STARTTLS, TlsStep::Required | TlsStep::Begun) => {
@@ -270,38 +308,61 @@ impl<'a> Handshake<'a> {
     }
 
     fn chosen(&self, export: usize) -> ChosenExport {
-        let allocation = self.structured && self.allocation == Some(export);
-        ChosenExport { export, structured: self.structured, allocation }
+        let chosen = self.contexts.filter(|(of, _)| self.structured && *of == export);
+        let contexts = chosen.map_or_else(Contexts::default, |(_, contexts)| contexts);
+        ChosenExport { export, structured: self.structured, contexts }
     }
 
-    /// Lists or sets metadata contexts. There is one; a namespace is a question, not a choice.
+    /// Lists or sets metadata contexts. A namespace is a question, not a choice.
     fn contexts(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) -> HandshakeStep {
         let mut reply = |kind: u32, data: &[u8]| proto::push_option_reply(out, option, kind, data);
         let sets = option == options::SET_META_CONTEXT;
         if sets {
-            self.allocation = None;
+            self.contexts = None;
         }
         let found = match ContextQuery::decode(data) {
-            Some(query) if self.structured => self.find(query.name).map(|export| (export, query)),
+            Some(query) if self.structured => self.find(query.name).map(|export| (export, query.queries)),
             _ => {
                 reply(replies::ERR_INVALID, &[]);
                 return HandshakeStep::Reply;
             }
         };
-        let Some((export, ContextQuery { queries, .. })) = found else {
+        let Some((export, queries)) = found else {
             reply(replies::ERR_UNKNOWN, &[]);
             return HandshakeStep::Reply;
         };
-        let asks = |query: &&[u8]| {
-            *query == allocation::NAME.as_bytes() || !sets && *query == allocation::NAMESPACE.as_bytes()
-        };
-        if queries.iter().any(asks) || !sets && queries.is_empty() {
-            let id = if sets { allocation::ID } else { 0 };
-            reply(replies::META_CONTEXT, &[&id.to_be_bytes()[..], allocation::NAME.as_bytes()].concat());
-            self.allocation = sets.then_some(export).or(self.allocation);
+        let mut chosen = Contexts::default();
+        for (name, namespaces, id, context) in self.offered_contexts(export) {
+            let asks = |query: &&[u8]| {
+                let is_namespace = namespaces.iter().any(|namespace| *query == namespace.as_bytes());
+                *query == name.as_bytes() || !sets && is_namespace
+            };
+            if queries.iter().any(asks) || !sets && queries.is_empty() {
+                let id = if sets { id } else { 0 };
+                reply(replies::META_CONTEXT, &[&id.to_be_bytes()[..], name.as_bytes()].concat());
+                chosen.insert(context);
+            }
+        }
+        if sets {
+            self.contexts = Some((export, chosen));
         }
         reply(replies::ACK, &[]);
         HandshakeStep::Reply
+    }
+
+    /// The contexts of an export: name, the namespaces it is in, and number.
+    fn offered_contexts(
+        &self,
+        export: usize,
+    ) -> impl Iterator<Item = (String, &'static [&'static str], u32, Contexts)> {
+        let allocated =
+            (allocation::NAME.to_owned(), &[allocation::NAMESPACE][..], allocation::ID, Contexts::ALLOCATION);
+        let changed = self.exports[export].checkpoints.iter().zip(0..).map(|(name, number)| {
+            let name = format!("{}{name}", changes::PREFIX);
+            let namespaces = &[changes::NAMESPACE, changes::PREFIX][..];
+            (name, namespaces, changes::FIRST_ID + number as u32, Contexts::checkpoint(number))
+        });
+        std::iter::once(allocated).chain(changed)
     }
 
     fn info(&self, option: u32, data: &[u8], out: &mut Vec<u8>) -> HandshakeStep {

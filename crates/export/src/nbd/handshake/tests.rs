@@ -8,6 +8,7 @@ fn export(name: &str) -> ExportFacts {
         size_bytes: 1 << 30,
         read_only: false,
         io_min_bytes: 512,
+        checkpoints: vec!["monday".to_owned(), "tuesday".to_owned()],
     }
 }
 
@@ -76,7 +77,11 @@ fn go_chooses_an_export_however_the_bytes_arrive() {
         let (out, step, left) = run(&exports, &input, piece);
         assert_eq!(
             step,
-            HandshakeStep::Transmit(ChosenExport { export: 1, structured: true, allocation: false })
+            HandshakeStep::Transmit(ChosenExport {
+                export: 1,
+                structured: true,
+                contexts: Contexts::default()
+            })
         );
         assert_eq!(left, 17, "requests behind the handshake are left alone");
         let replies = split(&out);
@@ -98,7 +103,11 @@ fn export_name_is_answered_without_zeroes_only_if_the_client_agrees() {
         let (out, step, _) = run(&[export("a")], &input, 5);
         assert_eq!(
             step,
-            HandshakeStep::Transmit(ChosenExport { export: 0, structured: false, allocation: false })
+            HandshakeStep::Transmit(ChosenExport {
+                export: 0,
+                structured: false,
+                contexts: Contexts::default()
+            })
         );
         assert_eq!(out.len(), 10 + zeroes);
         assert_eq!(&out[..10], b"\0\0\0\0\x40\0\0\0\x01\x6d");
@@ -111,7 +120,7 @@ fn the_empty_name_is_the_only_export_or_none() {
     let (_, step, _) = run(&[export("a")], &go, 64);
     assert_eq!(
         step,
-        HandshakeStep::Transmit(ChosenExport { export: 0, structured: false, allocation: false })
+        HandshakeStep::Transmit(ChosenExport { export: 0, structured: false, contexts: Contexts::default() })
     );
     let (out, step, _) = run(&[export("a"), export("b")], &go, 64);
     assert_eq!((split(&out)[0].1, step), (replies::ERR_UNKNOWN, HandshakeStep::More));
@@ -152,7 +161,7 @@ fn what_is_not_offered_is_refused_and_the_handshake_goes_on() {
     let (out, step, _) = run(&[export("a")], &input, 64);
     assert_eq!(
         step,
-        HandshakeStep::Transmit(ChosenExport { export: 0, structured: false, allocation: false })
+        HandshakeStep::Transmit(ChosenExport { export: 0, structured: false, contexts: Contexts::default() })
     );
     let replies = split(&out);
     assert!(replies[..6].iter().all(|reply| reply.1 == replies::ERR_UNSUP));
@@ -169,7 +178,11 @@ fn long_options_are_skipped_and_refused() {
         let (out, step, _) = run(&[export("a")], &input, piece);
         assert_eq!(
             step,
-            HandshakeStep::Transmit(ChosenExport { export: 0, structured: false, allocation: false })
+            HandshakeStep::Transmit(ChosenExport {
+                export: 0,
+                structured: false,
+                contexts: Contexts::default()
+            })
         );
         assert_eq!(split(&out)[0], (options::GO, replies::ERR_TOO_BIG, vec![]));
     }
@@ -248,7 +261,7 @@ fn what_was_said_in_clear_is_forgotten() {
     let (_, step) = handshake.advance(&option(options::GO, &query("", &[])), &mut out);
     assert_eq!(
         step,
-        HandshakeStep::Transmit(ChosenExport { export: 0, structured: false, allocation: false })
+        HandshakeStep::Transmit(ChosenExport { export: 0, structured: false, contexts: Contexts::default() })
     );
 }
 
@@ -305,37 +318,50 @@ fn contexts(name: &str, queries: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_allocated_is_told_to_clients_that_ask_for_this_export() {
+fn contexts_are_agreed_on_for_the_export_that_is_chosen() {
     let exports = [export("a"), export("b")];
-    let base = "base:allocation";
-    // What is asked, whether it is answered with the context, and whether it is agreed on for `a`.
-    let cases = [
-        (options::SET_META_CONTEXT, contexts("a", &[base]), true, true),
-        (options::SET_META_CONTEXT, contexts("a", &["qemu:x", base]), true, true),
-        (options::SET_META_CONTEXT, contexts("b", &[base]), true, false),
-        (options::SET_META_CONTEXT, contexts("a", &["base:"]), false, false),
-        (options::SET_META_CONTEXT, contexts("a", &[]), false, false),
-        (options::LIST_META_CONTEXT, contexts("a", &[]), true, false),
-        (options::LIST_META_CONTEXT, contexts("a", &["base:"]), true, false),
-        (options::LIST_META_CONTEXT, contexts("a", &["other:"]), false, false),
+    let (base, monday, tuesday) =
+        ("base:allocation", "qemu:dirty-bitmap:monday", "qemu:dirty-bitmap:tuesday");
+    let (set, list) = (options::SET_META_CONTEXT, options::LIST_META_CONTEXT);
+    // What is asked of which export, what is answered, and what is agreed on for `a`.
+    let cases: [(u32, &str, &[&str], &[&str], u64); 13] = [
+        (set, "a", &[base], &[base], 0b1),
+        (set, "a", &["other:x", base], &[base], 0b1),
+        (set, "a", &[tuesday], &[tuesday], 0b100),
+        (set, "a", &[tuesday, monday, base, base], &[base, monday, tuesday], 0b111),
+        (set, "b", &[base], &[base], 0),
+        (set, "a", &["base:"], &[], 0),
+        (set, "a", &["qemu:dirty-bitmap:"], &[], 0),
+        (set, "a", &[], &[], 0),
+        (list, "a", &[], &[base, monday, tuesday], 0),
+        (list, "a", &["base:"], &[base], 0),
+        (list, "a", &["qemu:"], &[monday, tuesday], 0),
+        (list, "a", &["qemu:dirty-bitmap:"], &[monday, tuesday], 0),
+        (list, "a", &["other:", monday], &[monday], 0),
     ];
-    for (kind, data, answered, agreed) in cases {
+    for (kind, of, queries, answered, agreed) in cases {
         let input = [
             FIXED.to_vec(),
             option(options::STRUCTURED_REPLY, &[]),
-            option(kind, &data),
+            option(kind, &contexts(of, queries)),
             option(options::GO, &query("a", &[])),
         ];
         let (out, step, _) = run(&exports, &input.concat(), 64);
-        let chosen = ChosenExport { export: 0, structured: true, allocation: agreed };
-        assert_eq!(step, HandshakeStep::Transmit(chosen), "{data:?}");
-        let id = if kind == options::SET_META_CONTEXT { b"\0\0\0\x01" } else { b"\0\0\0\0" };
-        let context = (kind, replies::META_CONTEXT, [&id[..], base.as_bytes()].concat());
+        let chosen = ChosenExport { export: 0, structured: true, contexts: Contexts(agreed) };
+        assert_eq!(step, HandshakeStep::Transmit(chosen), "{queries:?}");
+        let number = |name: &str| match [base, monday, tuesday].iter().position(|known| *known == name) {
+            Some(at) if kind == set => at as u32 + 1,
+            _ => 0,
+        };
+        let context = |name: &&str| {
+            (kind, replies::META_CONTEXT, [&number(name).to_be_bytes()[..], name.as_bytes()].concat())
+        };
+        let expected: Vec<_> = answered.iter().map(context).chain([(kind, replies::ACK, vec![])]).collect();
         let replies: Vec<_> = split(&out).into_iter().filter(|reply| reply.0 == kind).collect();
-        let ack = (kind, replies::ACK, vec![]);
-        let expected = if answered { vec![context, ack] } else { vec![ack] };
-        assert_eq!(replies, expected, "{data:?}");
+        assert_eq!(replies, expected, "{queries:?}");
     }
+    let all = Contexts(0b111);
+    assert!(all.has_allocation() && all.checkpoints().eq([0, 1]) && Contexts(0).is_empty());
 }
 
 #[test]
@@ -362,6 +388,6 @@ fn contexts_need_structured_replies_and_sense() {
     let (_, step, _) = run(&[export("a")], &input, 64);
     assert_eq!(
         step,
-        HandshakeStep::Transmit(ChosenExport { export: 0, structured: true, allocation: false })
+        HandshakeStep::Transmit(ChosenExport { export: 0, structured: true, contexts: Contexts::default() })
     );
 }

@@ -65,6 +65,7 @@ impl World {
             groups: Vec::new(),
             threads: Vec::new(),
             qos: Vec::new(),
+            checkpoints: Vec::new(),
         };
         let seen = Look {
             report: &report,
@@ -431,6 +432,7 @@ fn a_spare_that_is_another_arrays_by_now_has_moved() {
             groups: Vec::new(),
             threads: Vec::new(),
             qos: Vec::new(),
+            checkpoints: Vec::new(),
         };
         let seen = Look {
             report: &report,
@@ -469,6 +471,7 @@ fn drives_and_file_systems_of_a_server_that_was_stopped_are_not_told_again() {
         groups: Vec::new(),
         threads: Vec::new(),
         qos: Vec::new(),
+        checkpoints: Vec::new(),
     };
     world.rules.volume_full_percent = Some(90);
     let seen = Look {

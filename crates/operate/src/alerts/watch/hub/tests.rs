@@ -57,6 +57,7 @@ fn report() -> ServerReport {
         groups: Vec::new(),
         threads: Vec::new(),
         qos: Vec::new(),
+        checkpoints: Vec::new(),
     }
 }
 

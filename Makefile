@@ -2,10 +2,10 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help test lint journeys demo fuzz sim checkers cuts reshapes torture bench guest deps deb tarball supply packages
+.PHONY: help test lint journeys demo fuzz sim checkers cuts reshapes mdadm-tests torture bench guest deps deb tarball supply packages
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 test: deps lint ## everything CI runs: format, lints, all tests, the Linux guest
 	$(CARGO) test --workspace --no-fail-fast
@@ -18,7 +18,7 @@ journeys: ## what five kinds of new users type, with the binary that is built
 lint: ## rustfmt, clippy without warnings, shellcheck where it is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	@if command -v shellcheck > /dev/null; then shellcheck -x -P guest:scripts/journeys guest/build guest/run guest/init guest/service guest/lib.sh guest/jobs/* $(shell find scripts -maxdepth 1 -type f) scripts/journeys/* contrib/debian/scripts/* .ci/run; \
+	@if command -v shellcheck > /dev/null; then shellcheck -x -P guest:guest/mdadm:scripts/journeys guest/build guest/run guest/init guest/service guest/lib.sh guest/jobs/* guest/mdadm/{mdadm,shim.sh,mdstat,mdsys,mdset,raid6check} $(shell find scripts -maxdepth 1 -type f) scripts/journeys/* contrib/debian/scripts/* .ci/run; \
 	else echo "SKIPPED: shellcheck is not installed"; fi
 	scripts/supply check
 
@@ -44,6 +44,10 @@ cuts: ## file systems cut off at any moment, 680 images, against what Linux show
 reshapes: ## every kind of reshape stopped at 20 places, and arrays with logs cut off 28 times, against what Linux reads of them
 	scripts/deps guest
 	CI=true $(CARGO) test -p wattle-app --test guest -- --ignored --nocapture
+
+mdadm-tests: ## mdadm's own test suite (fetched from Debian) against wattle in the guest: long; docs/mdadm-tests.md
+	scripts/deps guest tools
+	scripts/mdadm-tests
 
 alerts: ## 50 failures of a member to every receiver of alerts within 2 s; receivers in trouble for a minute
 	CI=true cargo test --workspace --test cli -- --ignored alerts:: --nocapture

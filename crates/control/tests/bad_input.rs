@@ -99,6 +99,7 @@ impl World {
 
 fn request(level: Level, names: &[String], size_bytes: Option<u64>) -> Result<CreateRequest, Problem> {
     Ok(CreateRequest {
+        bitmap_sweep_secs: None,
         write_mostly: Vec::new(),
         name: "t".to_owned(),
         level,

@@ -429,6 +429,7 @@ fn what_is_created_is_kept_and_found_again() {
             };
             let names: Vec<_> = (0..count).map(file).collect();
             let request = CreateRequest {
+                bitmap_sweep_secs: None,
                 write_mostly: Vec::new(),
                 name: "host:t".to_owned(),
                 level,

@@ -286,6 +286,7 @@ fn create_chooses_mdadms_numbers() {
             u64::from(u32::from_le_bytes(bytes[52..56].try_into().unwrap()))
         });
         let request = CreateRequest {
+            bitmap_sweep_secs: None,
             write_mostly: Vec::new(),
             name: mdadms.name(),
             level,

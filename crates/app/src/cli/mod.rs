@@ -288,6 +288,10 @@ pub struct CreateArgs {
     /// What a bit of the bitmap stands for [default: as mdadm].
     #[arg(long, value_name = "SIZE")]
     pub bitmap_chunk: Option<Size>,
+    /// Bits of the bitmap are cleared when nothing was written there for one to two times so many
+    /// seconds (mdadm's --delay) [default: as mdadm, 5].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub bitmap_delay: Option<u32>,
     /// What covers a power cut: resync, bitmap, ppl or journal [default: as mdadm].
     #[arg(long, value_name = "POLICY")]
     pub consistency: Option<String>,

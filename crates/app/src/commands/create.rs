@@ -128,6 +128,7 @@ fn request(access: &MemberAccess, args: &CreateArgs) -> Result<CreateRequest, Pr
         size_bytes: args.size.map(|size| size.0),
         assume_clean: args.assume_clean,
         consistency: consistency(args, level)?,
+        bitmap_sweep_secs: args.bitmap_delay,
         forced: members::forced(&args.force),
         set_uuid: random_uuid()?,
         now: now(),
@@ -159,7 +160,7 @@ fn open(access: &MemberAccess, names: &[String]) -> Result<Vec<Option<Member>>, 
 fn consistency(args: &CreateArgs, level: Level) -> Result<Consistency, Problem> {
     let bitmap = Consistency::Bitmap { chunk_bytes: args.bitmap_chunk.map(|size| size.0) };
     let from_bitmap = match args.bitmap.as_deref() {
-        None => args.bitmap_chunk.map(|_| bitmap),
+        None => (args.bitmap_chunk.is_some() || args.bitmap_delay.is_some()).then_some(bitmap),
         Some("none") => Some(Consistency::Resync),
         Some("internal") => Some(bitmap),
         Some(other) => return Err(usage(format!("--bitmap {other}: expected internal or none"))),
@@ -176,11 +177,11 @@ fn consistency(args: &CreateArgs, level: Level) -> Result<Consistency, Problem> 
     };
     let by_level = if level.kind() == LevelKind::Striped { Consistency::Resync } else { bitmap };
     match (from_bitmap, from_policy) {
-        (Some(one), Some(other)) if one != other => {
-            Err(usage("--bitmap, --bitmap-chunk and --consistency contradict one another".to_owned()))
-        }
-        (Some(Consistency::Resync), None) if args.bitmap_chunk.is_some() => {
-            Err(usage("--bitmap none has no --bitmap-chunk".to_owned()))
+        (Some(one), Some(other)) if one != other => Err(usage(
+            "--bitmap, --bitmap-chunk, --bitmap-delay and --consistency contradict one another".to_owned(),
+        )),
+        (Some(Consistency::Resync), None) if args.bitmap_chunk.is_some() || args.bitmap_delay.is_some() => {
+            Err(usage("--bitmap none has no --bitmap-chunk and no --bitmap-delay".to_owned()))
         }
         (one, other) => Ok(one.or(other).unwrap_or(by_level)),
     }

@@ -211,6 +211,27 @@ fn a_member_is_replaced_while_it_works() {
 }
 
 #[test]
+fn the_bitmap_records_the_delay_that_create_was_given() {
+    let room = Room::new();
+    for (options, seconds) in [(&["--bitmap-delay", "2"][..], 2), (&[][..], 5)] {
+        let members = create(&room, "1", 2, &[&["--assume-clean", "--no-undo"][..], options].concat());
+        for member in &members {
+            let examined = run(["examine", "--json", member]).ok().json();
+            let areas = examined["members"][0]["superblocks"][0]["areas"].as_array().unwrap().clone();
+            let bitmap = areas.iter().find(|area| area["kind"] == "bitmap").expect("a bitmap");
+            assert_eq!(bitmap["fields"]["daemon_sleep_seconds"], seconds);
+        }
+        run([&["erase".to_owned()][..], &members[..]].concat()).ok();
+    }
+    let members = room.blank(2, 16 << 20);
+    for wrong in [&["--bitmap", "none", "--bitmap-delay", "2"][..], &["--bitmap-delay", "0"][..]] {
+        let refused =
+            run([&["create", "data", "--level", "1", &members[0], &members[1]][..], wrong].concat());
+        assert_eq!(refused.status, 2, "{wrong:?}: {}", refused.stderr);
+    }
+}
+
+#[test]
 fn a_rebuild_that_was_killed_goes_on_and_an_array_that_was_resyncs_only_what_was_written() {
     let room = Room::new();
     let members = create(&room, "5", 3, &["--chunk", "64K", "--bitmap-chunk", "64K"]);

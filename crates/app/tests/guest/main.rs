@@ -28,6 +28,7 @@ mod reshapes;
 mod server;
 mod shown;
 mod states;
+mod suite;
 mod ublk;
 mod vhost;
 mod volumes;
@@ -250,6 +251,13 @@ fn linear_arrays_go_both_ways() {
     std::fs::write(&cases, lines.join("\n") + "\n").expect("scratch space");
     let verdicts = guest.run("check-arrays", &[cases], &slices);
     assert_eq!(verdicts.values().filter(|facts| facts["ok"] == "yes").count(), theirs.len());
+}
+
+/// Some of mdadm's own tests pass on wattle's block devices.
+#[test]
+fn mdadms_own_tests_pass() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    suite::run(&guest);
 }
 
 /// The guest's own NBD client mounts file systems on arrays that wattle serves over TCP.

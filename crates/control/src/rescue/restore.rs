@@ -52,6 +52,7 @@ pub fn restore(
     let shape = &finding.shape;
     let version = shape.version;
     let request = CreateRequest {
+        bitmap_sweep_secs: None,
         write_mostly: Vec::new(),
         name: name.to_owned(),
         level: shape.level,

@@ -33,6 +33,7 @@ pub fn on_a_core<T: Send + 'static>(job: impl AsyncFnOnce(Core) -> T + Send + 's
 /// An array of these members, always with the same UUID.
 pub fn request(level: Level, members: Vec<Option<Member>>) -> CreateRequest {
     CreateRequest {
+        bitmap_sweep_secs: None,
         write_mostly: Vec::new(),
         name: "host:t".to_owned(),
         level,

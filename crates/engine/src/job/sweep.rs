@@ -20,7 +20,7 @@ use super::{JobShard, JobTuning, RepairSource};
 use crate::cores::on_every_core;
 use crate::hints::HintShard;
 use crate::model::fixed::Fixed;
-use crate::model::geometry::LevelKind;
+use crate::model::geometry::{Geometry, Level, LevelKind};
 use crate::model::health::{Health, MemberState, Occupant, Trust};
 use crate::model::invariant::invariant;
 use crate::model::units::{MemberIx, SECTOR_BYTES, Sector};
@@ -87,7 +87,8 @@ fn next(control: &Control, health: &Health, fixed: &Fixed) -> Option<(Task, Rang
     let geometry = &fixed.geometry;
     let synced = geometry.sync_sectors();
     if !health.trust.complete(synced) && !tried(JobKind::Resync) {
-        return Some((Task::Resync, health.trust.below..synced, false));
+        let from = if is_last_copy(health, geometry) { synced } else { health.trust.below };
+        return Some((Task::Resync, from..synced, false));
     }
     let targets = targets(health);
     if !targets.is_empty() && !tried(JobKind::Recover) {
@@ -97,6 +98,12 @@ fn next(control: &Control, health: &Health, fixed: &Fixed) -> Option<(Task, Rang
     }
     let request = control.request.borrow();
     request.as_ref().map(|Request { task, range, record }| (task.clone(), range.clone(), *record))
+}
+
+/// Whether a mirror of whole copies has one left, which cannot disagree with another: nothing is
+/// read for a resync.
+fn is_last_copy(health: &Health, geometry: &Geometry) -> bool {
+    geometry.level() == Level::Raid1 && health.writable().len() == 1
 }
 
 /// A step under way.

@@ -78,6 +78,28 @@ fn a_recovery_and_a_resync_reach_the_members_bandwidth() {
     }
 }
 
+#[test]
+fn the_last_copy_of_a_mirror_is_not_read_for_a_resync() {
+    for (members, reads) in [(2, false), (3, true)] {
+        let (mut world, mut spec) = array(case(Level::Raid1, 0, members, 0), (256 << 20) / 512, 2);
+        spec.members[0].state = MemberState::Missing;
+        spec.synced_below = Sector(0);
+        let took = world.run(async move |core: Core| {
+            let before = core.now();
+            let array = ArrayHandle::start(&core, spec, Box::new(wattle_engine::metadata::NoMetadata)).await;
+            while array.status(&core).await.last.is_none() {
+                core.sleep(Duration::from_millis(1)).await;
+            }
+            let took = core.now() - before;
+            assert!(array.status(&core).await.synced_below > Sector(0), "it counts as in sync");
+            array.stop(&core).await.expect("it stops");
+            took
+        });
+        let took = took.expect_done();
+        assert_eq!(took > Duration::from_millis(400), reads, "{members} members: {took:?}");
+    }
+}
+
 /// Requests of one block, one at a time, for `time`; returns how long each took.
 async fn requests(core: Core, volume: Volume, time: Duration, latencies: Rc<RefCell<Vec<Duration>>>) {
     let mut rng = Rng::new(core.now().as_nanos());

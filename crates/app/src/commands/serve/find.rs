@@ -149,6 +149,7 @@ mod tests {
                 });
                 let states: Vec<_> = members.iter().map(|member| inspect(member).unwrap()).collect();
                 let request = CreateRequest {
+                    bitmap_sweep_secs: None,
                     write_mostly: Vec::new(),
                     name: name.to_owned(),
                     level: Level::Raid1,

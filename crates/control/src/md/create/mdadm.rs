@@ -50,7 +50,12 @@ pub(super) fn mdadm_command(request: &CreateRequest, shape: &Shape, clean: bool)
     }
     words.push(match shape.guard {
         WriteHoleRoom::Bitmap { .. } => {
-            format!("--bitmap=internal --bitmap-chunk={}K", shape.bitmap_chunk_bytes / 1024)
+            let sweep = request.bitmap_sweep_secs.map(|secs| format!(" --delay={secs}"));
+            format!(
+                "--bitmap=internal --bitmap-chunk={}K{}",
+                shape.bitmap_chunk_bytes / 1024,
+                sweep.unwrap_or_default()
+            )
         }
         WriteHoleRoom::Ppl => "--consistency-policy=ppl".to_owned(),
         WriteHoleRoom::None => "--bitmap=none".to_owned(),

@@ -61,6 +61,8 @@ pub struct CreateRequest {
     pub assume_clean: bool,
     /// What tells which parts differ after a crash.
     pub consistency: Consistency,
+    /// Seconds between sweeps that clear the bitmap's bits, at least 1; mdadm's if `None`.
+    pub bitmap_sweep_secs: Option<u32>,
     /// Names of members whose copies are read only where no other one can be.
     pub write_mostly: Vec<String>,
     /// Checks the operator overrides.

@@ -264,7 +264,7 @@ fn writes(
             uuid: superblock.stored_uuid(),
             sync_size_sectors: shape.sync_size_sectors,
             chunk_bytes: shape.bitmap_chunk_bytes,
-            daemon_sleep_secs: defaults::DAEMON_SLEEP_SECS,
+            daemon_sleep_secs: request.bitmap_sweep_secs.unwrap_or(defaults::DAEMON_SLEEP_SECS),
             write_behind: 0,
         };
         let room_bytes = match (request.version, shape.guard) {

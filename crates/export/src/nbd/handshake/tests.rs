@@ -317,6 +317,9 @@ fn contexts(name: &str, queries: &[&str]) -> Vec<u8> {
     data
 }
 
+/// Option, export, queries; the names that are answered, and what is agreed on.
+type AskedContexts<'a> = (u32, &'a str, &'a [&'a str], &'a [&'a str], u64);
+
 #[test]
 fn contexts_are_agreed_on_for_the_export_that_is_chosen() {
     let exports = [export("a"), export("b")];
@@ -324,7 +327,7 @@ fn contexts_are_agreed_on_for_the_export_that_is_chosen() {
         ("base:allocation", "qemu:dirty-bitmap:monday", "qemu:dirty-bitmap:tuesday");
     let (set, list) = (options::SET_META_CONTEXT, options::LIST_META_CONTEXT);
     // What is asked of which export, what is answered, and what is agreed on for `a`.
-    let cases: [(u32, &str, &[&str], &[&str], u64); 13] = [
+    let cases: [AskedContexts<'_>; 13] = [
         (set, "a", &[base], &[base], 0b1),
         (set, "a", &["other:x", base], &[base], 0b1),
         (set, "a", &[tuesday], &[tuesday], 0b100),

@@ -113,7 +113,10 @@ impl ArrayVolume {
             let run_end = at + run.len.0 * SECTOR_BYTES;
             let wanted = run_end.min(offset_bytes + len_bytes).saturating_sub(at.max(offset_bytes));
             let is_hole = |(member, range): &(MemberIx, Range<u64>)| covered(&holes[member], range);
-            extents.push(wanted, !run.places.is_empty() && run.places.iter().all(is_hole));
+            // A run that lies before the range was looked at for its block's sake.
+            if wanted > 0 {
+                extents.push(wanted, !run.places.is_empty() && run.places.iter().all(is_hole));
+            }
             at = run_end;
         }
         extents.0
@@ -124,8 +127,10 @@ impl ArrayVolume {
         let mut runs = Vec::new();
         while lba < end {
             let mut places = Vec::new();
-            let mut place = |member: MemberIx, sector: Sector, len: Sector| {
-                if health.readable(member, sector..sector + len) {
+            // What is stale on a member that comes back is counted in array sectors where there are
+            // copies, else in those of the member.
+            let mut place = |member: MemberIx, sector: Sector, len: Sector, synced: Sector| {
+                if health.readable_at(member, sector..sector + len, synced..synced + len) {
                     let (_, offset) = health.place(member, sector);
                     places.push((member, offset..offset + len.0 * SECTOR_BYTES));
                 }
@@ -134,7 +139,7 @@ impl ArrayVolume {
                 LevelKind::Mirrored => {
                     let copies = geometry.copies(lba);
                     let len = copies.run.min(end - lba);
-                    copies.iter().for_each(|copy| place(copy.member, copy.sector, len));
+                    copies.iter().for_each(|copy| place(copy.member, copy.sector, len, lba));
                     len
                 }
                 LevelKind::Striped | LevelKind::Parity => {
@@ -143,7 +148,7 @@ impl ArrayVolume {
                         _ => geometry.data_place(lba),
                     };
                     let len = run.len.min(end - lba);
-                    place(run.member, run.sector, len);
+                    place(run.member, run.sector, len, run.sector);
                     len
                 }
             };

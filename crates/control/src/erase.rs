@@ -113,8 +113,11 @@ pub fn refusal(stack: &Stack, member: MemberId) -> Option<Problem> {
     let array = stack.scan.arrays.iter().find(|array| array.members.contains(&member));
     if let Some(array) = array.filter(|array| array.assembly.state != SyncState::Clean) {
         return refuse(
-            format!("{name} is a member of {}, which was not stopped", array.assembly.name()),
-            "it may be running elsewhere, or have crashed and need this member to be made whole",
+            format!(
+                "{name} is a member of {}, which was not stopped, or only while it was resynced",
+                array.assembly.name()
+            ),
+            "it may be running elsewhere, or need this member to be made whole: its superblocks do not tell",
             "stop it first (`wattle stop`, `mdadm --stop`); --force=in-use erases it all the same",
         );
     }

@@ -348,7 +348,7 @@ codes! {
         "The command wrote to several members, and bringing back only some leaves what is on them in disagreement with the others. Give all \
          of them. `--force=missing-member` brings back those that are there; the same log does the others later.";
     StillInUse = 185, Refused, "something is made of the member",
-        "The member belongs to an array that was not stopped, which may be running elsewhere, or to a volume group. Stop the array, or \
+        "The member belongs to an array that was not stopped, or only while it was resynced, and which may be running elsewhere; or to a volume group. Stop the array, or \
          take the physical volume out of its group. `--force=in-use` erases it all the same; `wattle undo` brings back what was erased.";
     ShortPhysical = 186, Failed, "a physical volume ends before its extents do",
         "What the physical volume is on is smaller than the group's text counts on: it was made smaller, or is a part of a copy. The text \

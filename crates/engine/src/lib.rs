@@ -60,6 +60,6 @@ pub use model::{error, geometry, plan, regions, units};
 pub use state::metadata::{ArrayRecord, FailCause, Metadata, RecordCause, SeatRecord};
 pub use state::{BAD_ENTRY_SECTORS, CounterTotals, MemberSpec, RequestLatencies};
 pub use state::{intent, metadata};
-pub use volume::{ArrayHandle, ArraySpec, ArrayStatus, ArrayTuning, Extent, MemberStatus};
+pub use volume::{ArrayHandle, ArraySpec, ArrayStatus, ArrayTuning, MemberStatus, VolumeExtent};
 pub use volume::{Leg, MapSegment, MapSpec, MappedHandle, SegmentTarget, Volume, VolumeRef};
 pub use wattle_rt::planted;

@@ -13,7 +13,9 @@ use wattle_engine::geometry::Level;
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
 use wattle_engine::volume::{Leg, MapSegment, SegmentTarget, StartMappedError, VolumeMapError};
-use wattle_engine::{ArrayHandle, ArraySpec, Extent, MapSpec, MappedHandle, Volume, VolumeError, VolumeRef};
+use wattle_engine::{
+    ArrayHandle, ArraySpec, MapSpec, MappedHandle, Volume, VolumeError, VolumeExtent, VolumeRef,
+};
 use wattle_rt::{
     Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, Rng, RunOutcome, SimWorld, Unmap, WorldConfig,
 };
@@ -307,7 +309,7 @@ fn what_is_nowhere_is_known_to_be_zeros() {
         let spec = MapSpec { below: vec![five.volume()], segments, read_only: true };
         let handle = MappedHandle::start(&core, "thin", spec).await.unwrap();
         let volume = handle.volume().open(&core).unwrap();
-        let run = |len_bytes, is_zero| Extent { len_bytes, is_zero };
+        let run = |len_bytes, is_zero| VolumeExtent { len_bytes, is_zero };
         let whole = vec![run(4 * K, false), run(16 * K, true), run(4 * K, false)];
         assert_eq!(volume.extents(0, 24 * K).await, Ok(whole));
         assert_eq!(volume.extents(5 * K, 512).await, Ok(vec![run(512, true)]));

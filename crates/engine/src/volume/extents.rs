@@ -19,7 +19,7 @@ use crate::model::units::{MemberIx, SECTOR_BYTES, Sector};
 
 /// A run of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
+pub struct VolumeExtent {
     /// How long it is, in bytes.
     pub len_bytes: u64,
     /// It is known to read as zeros.
@@ -33,13 +33,13 @@ const HOLES_MAX: usize = 4096;
 
 /// Runs in order, those of a kind that touch made one.
 #[derive(Default)]
-struct Extents(Vec<Extent>);
+struct Extents(Vec<VolumeExtent>);
 
 impl Extents {
     fn push(&mut self, len_bytes: u64, is_zero: bool) {
         match self.0.last_mut() {
             Some(last) if last.is_zero == is_zero => last.len_bytes += len_bytes,
-            _ => self.0.push(Extent { len_bytes, is_zero }),
+            _ => self.0.push(VolumeExtent { len_bytes, is_zero }),
         }
     }
 }
@@ -51,7 +51,7 @@ impl Volume {
     /// # Errors
     /// [`VolumeError::OutOfRange`] for an empty range or one beyond the end;
     /// [`VolumeError::Stopped`].
-    pub async fn extents(&self, offset_bytes: u64, len_bytes: u64) -> Result<Vec<Extent>, VolumeError> {
+    pub async fn extents(&self, offset_bytes: u64, len_bytes: u64) -> Result<Vec<VolumeExtent>, VolumeError> {
         let end = offset_bytes.checked_add(len_bytes).filter(|end| *end <= self.size_bytes());
         if end.is_none_or(|end| end == offset_bytes) {
             return Err(VolumeError::OutOfRange);
@@ -64,7 +64,7 @@ impl Volume {
 }
 
 impl MappedVolume {
-    async fn extents(&self, offset_bytes: u64, len_bytes: u64) -> Result<Vec<Extent>, VolumeError> {
+    async fn extents(&self, offset_bytes: u64, len_bytes: u64) -> Result<Vec<VolumeExtent>, VolumeError> {
         /// Pieces of one call: what is below is asked for each.
         const PIECES_MAX: usize = 64;
         let opened = self.opened_for(offset_bytes, len_bytes)?;
@@ -101,23 +101,26 @@ struct PlacedRun {
 }
 
 impl ArrayVolume {
-    async fn extents(&self, offset_bytes: u64, len_bytes: u64) -> Vec<Extent> {
+    async fn extents(&self, offset_bytes: u64, len_bytes: u64) -> Vec<VolumeExtent> {
         let len_bytes = len_bytes.min(LOOK_BYTES_MAX);
         let (start, end) = self.widen(offset_bytes, len_bytes);
         let health = self.shard.members.health();
         let runs = self.placed_runs(&health, Sector(start / SECTOR_BYTES), Sector(end / SECTOR_BYTES));
         let holes = self.holes_of(&health, &runs).await;
         let mut extents = Extents::default();
+        let wanted = offset_bytes..offset_bytes + len_bytes;
         let mut at = start;
         for run in &runs {
-            let run_end = at + run.len.0 * SECTOR_BYTES;
-            let wanted = run_end.min(offset_bytes + len_bytes).saturating_sub(at.max(offset_bytes));
-            let is_hole = |(member, range): &(MemberIx, Range<u64>)| covered(&holes[member], range);
-            // A run that lies before the range was looked at for its block's sake.
-            if wanted > 0 {
-                extents.push(wanted, !run.places.is_empty() && run.places.iter().all(is_hole));
+            let run_bytes = run.len.0 * SECTOR_BYTES;
+            for (part, is_zero) in parts(&zeros_of(run, &holes), run_bytes) {
+                let (from, to) = (at + part.start, at + part.end);
+                let len = to.min(wanted.end).saturating_sub(from.max(wanted.start));
+                // Blocks were looked at whole: a part may lie beside the range.
+                if len > 0 {
+                    extents.push(len, is_zero);
+                }
             }
-            at = run_end;
+            at += run_bytes;
         }
         extents.0
     }
@@ -178,10 +181,45 @@ impl ArrayVolume {
     }
 }
 
-/// Whether a range lies in one of some holes, which are in order and do not touch.
-fn covered(holes: &[Range<u64>], range: &Range<u64>) -> bool {
-    let next = holes.partition_point(|hole| hole.end < range.end);
-    holes.get(next).is_some_and(|hole| hole.start <= range.start && range.end <= hole.end)
+/// The parts of a run, from its start, that are holes wherever it may be read from.
+fn zeros_of(run: &PlacedRun, holes: &BTreeMap<MemberIx, Vec<Range<u64>>>) -> Vec<Range<u64>> {
+    let of_place = |(member, place): &(MemberIx, Range<u64>)| {
+        let first = holes[member].partition_point(|hole| hole.end <= place.start);
+        let within = holes[member][first..].iter().take_while(|hole| hole.start < place.end);
+        let moved = |hole: &Range<u64>| {
+            hole.start.max(place.start) - place.start..hole.end.min(place.end) - place.start
+        };
+        within.map(moved).collect::<Vec<_>>()
+    };
+    let mut places = run.places.iter().map(of_place);
+    let first = places.next().unwrap_or_default();
+    places.fold(first, |zeros, holes| common(&zeros, &holes))
+}
+
+/// What lies in ranges of both lists, which are in order.
+fn common(one: &[Range<u64>], other: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut found = Vec::new();
+    let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
+    while let (Some(a), Some(b)) = (one.peek(), other.peek()) {
+        let both = a.start.max(b.start)..a.end.min(b.end);
+        let ends_first = a.end <= b.end;
+        if !both.is_empty() {
+            found.push(both);
+        }
+        let _ = if ends_first { one.next() } else { other.next() };
+    }
+    found
+}
+
+/// All parts of a run of so many bytes: those that are zeros, and those between them.
+fn parts(zeros: &[Range<u64>], run_bytes: u64) -> impl Iterator<Item = (Range<u64>, bool)> {
+    let ends = std::iter::once(0).chain(zeros.iter().map(|zero| zero.end));
+    let starts = zeros.iter().map(|zero| zero.start).chain([run_bytes]);
+    let data = ends.zip(starts).map(|(end, start)| (end..start, false));
+    let zeros = zeros.iter().cloned().map(|zero| (zero, true));
+    let mut all: Vec<_> = data.chain(zeros).filter(|(part, _)| !part.is_empty()).collect();
+    all.sort_unstable_by_key(|(part, _)| part.start);
+    all.into_iter()
 }
 
 #[cfg(test)]
@@ -189,13 +227,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_covered_by_one_hole_or_not_at_all() {
-        let holes = [10..20, 30..40];
-        for (range, is_covered) in
-            [(10..20, true), (12..13, true), (9..11, false), (19..31, false), (30..40, true), (39..41, false)]
-        {
-            assert_eq!(covered(&holes, &range), is_covered, "{range:?}");
-        }
-        assert!(!covered(&[], &(0..1)));
+    fn only_what_is_a_hole_in_every_copy_is_zeros() {
+        let holes = BTreeMap::from([
+            (MemberIx(0), vec![0..10, 20..30, 40..100]),
+            (MemberIx(1), vec![1005..1025, 1028..1029, 1060..1061, 1090..2000]),
+            (MemberIx(2), vec![]),
+        ]);
+        let run = |places: &[(u16, Range<u64>)]| {
+            let places = places.iter().map(|(member, range)| (MemberIx(*member), range.clone())).collect();
+            zeros_of(&PlacedRun { len: Sector(1), places }, &holes)
+        };
+        assert_eq!(run(&[(0, 5..45)]), [0..5, 15..25, 35..40]);
+        assert_eq!(run(&[(0, 0..100), (1, 1000..1100)]), [5..10, 20..25, 28..29, 60..61, 90..100]);
+        assert_eq!(run(&[(1, 1000..1100), (0, 0..100)]), run(&[(0, 0..100), (1, 1000..1100)]));
+        assert_eq!(run(&[(0, 10..20)]), []);
+        assert_eq!(run(&[(0, 0..100), (2, 0..100)]), []);
+        assert_eq!(run(&[]), []);
+        let zeros = run(&[(0, 5..45)]);
+        let all: Vec<_> = parts(&zeros, 50).collect();
+        let expected =
+            [(0..5, true), (5..15, false), (15..25, true), (25..35, false), (35..40, true), (40..50, false)];
+        assert_eq!(all, expected);
+        assert_eq!(parts(&[], 50).collect::<Vec<_>>(), [(0..50, false)]);
     }
 }

@@ -28,7 +28,7 @@ use crate::model::error::VolumeError;
 pub(crate) use array::ArrayVolume;
 use changes::Change;
 pub use changes::{CHECKPOINTS_MAX, ChangeMap, CheckpointError};
-pub use extents::Extent;
+pub use extents::VolumeExtent;
 pub use handle::ArrayHandle;
 pub use map::{Leg, MapSegment, MapSpec, SegmentTarget, VolumeMapError};
 use mapped::MappedVolume;

@@ -81,8 +81,10 @@ impl ChangeMap {
         let mut at = range.start;
         while at < range.end {
             let granule = at / self.granule_bytes;
-            let end = ((granule + 1) * self.granule_bytes).min(range.end);
-            let changed = at >= self.size_bytes || self.is_set(granule);
+            let is_new = at >= self.size_bytes;
+            let limit = if is_new { range.end } else { self.size_bytes.min(range.end) };
+            let end = ((granule + 1) * self.granule_bytes).min(limit);
+            let changed = is_new || self.is_set(granule);
             let count = runs.len();
             match runs.last_mut() {
                 Some((len, last)) if *last == changed => *len += end - at,
@@ -95,17 +97,16 @@ impl ChangeMap {
     }
 
     fn is_set(&self, granule: u64) -> bool {
-        let word = self.granules.get((granule / 64) as usize);
-        word.is_none_or(|word| word.load(Ordering::SeqCst) >> (granule % 64) & 1 == 1)
+        self.granules[(granule / 64) as usize].load(Ordering::SeqCst) >> (granule % 64) & 1 == 1
     }
 
     fn note(&self, range: &Range<u64>) {
-        if range.is_empty() {
+        let end = range.end.min(self.size_bytes);
+        if range.start >= end {
             return;
         }
-        let last = (range.end - 1) / self.granule_bytes;
-        for granule in range.start / self.granule_bytes..=last {
-            let Some(word) = self.granules.get((granule / 64) as usize) else { break };
+        for granule in range.start / self.granule_bytes..end.div_ceil(self.granule_bytes) {
+            let word = &self.granules[(granule / 64) as usize];
             let bit = 1 << (granule % 64);
             // A word that other cores write too is only written where that changes it.
             if word.load(Ordering::SeqCst) & bit == 0 {
@@ -230,10 +231,12 @@ mod tests {
         let changes = Changes::default();
         changes.begin("a", SINCE, 3 * K64 / 2).unwrap();
         let map = &changes.maps()[0];
-        assert_eq!(map.runs(0..4 * K64, 9), [(2 * K64, false), (2 * K64, true)]);
+        assert_eq!(map.runs(0..4 * K64, 9), [(3 * K64 / 2, false), (5 * K64 / 2, true)]);
         drop(changes.change(3 * K64, K64));
         assert_eq!((map.changed_bytes(), map.runs(0..0, 9)), (0, vec![]));
-        assert_eq!(map.runs(0..4 * K64, 1), [(2 * K64, false)]);
+        assert_eq!(map.runs(0..4 * K64, 1), [(3 * K64 / 2, false)]);
+        drop(changes.change(K64, 3 * K64));
+        assert_eq!(map.runs(0..4 * K64, 9), [(K64, false), (3 * K64, true)]);
         // A volume of any size has a map of bounded size.
         let large = ChangeMap::new("large", SINCE, 1 << 50);
         assert!(large.granules.len() <= 1 << 21);

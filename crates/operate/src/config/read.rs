@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(config.wait.timeout, Duration::from_secs(90));
         assert_eq!(config.wait.missing, MissingPolicy::Refuse);
         assert_eq!(config.scrub.overdue, Some(Duration::from_secs(14 * 86_400)));
-        assert_eq!(config.settings, ["goal=20ms", "sync_speed_max=50000", "weight=50", "vg0/home:iops=500"]);
+        assert_eq!(config.settings, ["goal=20ms", "sync_speed_max=50000", "vg0/home:iops=500", "weight=50"]);
     }
 
     #[test]

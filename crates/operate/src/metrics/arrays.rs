@@ -360,7 +360,7 @@ fn seconds(micros: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use wattle_server::fixtures::{array, sync};
-    use wattle_server::protocol::report::{GroupReport, ScrubReport, VolumeReport};
+    use wattle_server::protocol::report::{GroupReport, ScrubReport, VolumeQosReport, VolumeReport};
 
     use super::*;
     use crate::metrics::source::{AlertFigures, ServerSight};
@@ -401,6 +401,20 @@ mod tests {
             arrays: Vec::new(),
             size_bytes: 100,
             free_bytes: 40,
+        }];
+        let limit = ("iops".to_owned(), "500".to_owned());
+        report.qos = vec![VolumeQosReport {
+            volume: "vg/home".to_owned(),
+            settings: [limit].into(),
+            requests: 9,
+            bytes: 9 << 12,
+            limited: 4,
+            limited_us: 1000,
+            waiting_limited: 1,
+            shared: 2,
+            shared_us: 50,
+            waiting_shared: 0,
+            depth_thousandths: None,
         }];
         let named = |name: &str| VolumeReport { name: name.to_owned(), ..volume() };
         report.volumes = vec![named("vg/home"), named("data:p1")];

@@ -40,7 +40,10 @@ impl Serving {
         let Some(governed) = offered.volume.governed() else { return };
         let mut limits = governed.limits();
         // They made sense when the server started.
-        for (key, value) in settings::parse_all(&self.settings).unwrap_or_default() {
+        let mut changes: Vec<_> = settings::parse_all(&self.settings).unwrap_or_default();
+        // What is said of one volume holds against what is said of all, wherever it stands.
+        changes.sort_by_key(|(key, _)| settings::parts(key).0.is_some());
+        for (key, value) in changes {
             if let Ok(SettingChange::Qos(of, change)) = settings::parse(key, value)
                 && of.is_none_or(|name| name == offered.name)
             {

@@ -7,6 +7,7 @@
 //! 2. A device that is claimed (mounted, in swap, below another one) when its server ends orderly
 //!    stays, as after a crash: its requests wait for the next server.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -221,6 +222,15 @@ pub async fn remove_left(
     driver.delete(number).await.map_err(|error| failed("removing the device", error))
 }
 
+/// How a new device is numbered.
+#[derive(Clone, Copy)]
+pub(super) struct Numbering<'a> {
+    /// By the first number from this one on that no volume of the server has; else by the kernel.
+    pub first: Option<u32>,
+    /// The marks of the server's volumes.
+    pub own_marks: &'a BTreeSet<u64>,
+}
+
 /// A device that is being served.
 pub(super) struct Device {
     driver: Rc<Driver>,
@@ -246,12 +256,12 @@ impl Device {
         driver: &Rc<Driver>,
         volume: &VolumeRef,
         identity: &str,
-        number: Option<u32>,
+        numbering: Numbering<'_>,
     ) -> Result<Self, UblkError> {
         let disk = parameters(&driver.core, volume)?;
         let mut device = match Self::take_over(driver, disk.size_bytes, identity).await? {
             Some(device) => device,
-            None => Self::make(driver, &disk, identity, number).await?,
+            None => Self::make(driver, &disk, identity, numbering).await?,
         };
         match device.serve(volume).await {
             Ok(()) => Ok(device),
@@ -314,29 +324,39 @@ impl Device {
         driver: &Rc<Driver>,
         disk: &DiskParameters,
         identity: &str,
-        number: Option<u32>,
+        Numbering { first, own_marks }: Numbering<'_>,
     ) -> Result<Self, UblkError> {
         let mut wanted = feature::RECOVERY | feature::REISSUE | feature::ENCODED;
         if !driver.control.is_privileged() {
             wanted |= feature::UNPRIVILEGED;
         }
         let mark = mark_of(identity);
-        let info = DeviceInfo {
+        let mut info = DeviceInfo {
             queues: driver.core.cores().min(QUEUES_MAX) as u16,
             depth: DEPTH,
             state: DeviceState::Dead,
             request_bytes_max: REQUEST_BYTES_MAX,
-            number: number.unwrap_or(u32::MAX),
+            number: first.unwrap_or(u32::MAX),
             pid: std::process::id(),
             features: wanted,
             mark,
         };
-        let (added, answer) = driver.add(&info).await;
-        added.map_err(|error| match (error.errno(), number) {
-            (libc::EEXIST | libc::EBUSY, Some(number)) => UblkError::NumberInUse(number),
-            (libc::EPERM | libc::EACCES, _) => UblkError::Denied,
-            _ => failed("making the device", error),
-        })?;
+        let answer = loop {
+            let (added, answer) = driver.add(&info).await;
+            match added.map_err(IoError::errno) {
+                Ok(()) => break answer,
+                Err(libc::EEXIST | libc::EBUSY) if first.is_some() => {
+                    // Another volume of this server kept its number from before.
+                    let other = driver.info(info.number).await.ok();
+                    if !other.is_some_and(|other| own_marks.contains(&other.mark)) {
+                        return Err(UblkError::NumberInUse(info.number));
+                    }
+                    info.number += 1;
+                }
+                Err(libc::EPERM | libc::EACCES) => return Err(UblkError::Denied),
+                Err(errno) => return Err(failed("making the device", IoError::from_errno(errno))),
+            }
+        };
         let info = answer.first_chunk().map_or(info, DeviceInfo::decode);
         let made = async {
             let parameters = disk.encode(info.request_bytes_max);

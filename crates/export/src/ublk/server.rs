@@ -1,6 +1,7 @@
 //! All devices of a server.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -9,7 +10,7 @@ use wattle_rt::sync::Semaphore;
 use wattle_rt::ublk::UblkControl;
 use wattle_rt::{Core, IoError};
 
-use super::device::{Device, Driver, UblkError};
+use super::device::{Device, Driver, Numbering, UblkError};
 use super::links::UblkLinks;
 use super::protocol::{DeviceState, mark_of};
 
@@ -47,12 +48,14 @@ pub struct UblkServer(Rc<Server>);
 
 struct Server {
     driver: Rc<Driver>,
-    /// The number of the first device, if it was said; each further volume has the next one.
-    next_number: std::cell::Cell<Option<u32>>,
+    /// The number of the first device, if it was said.
+    first: Option<u32>,
+    /// Of all its volumes, before they have their devices too.
+    marks: RefCell<BTreeSet<u64>>,
     links: UblkLinks,
     /// One change at a time has the devices.
     changing: Semaphore,
-    devices: std::cell::RefCell<BTreeMap<String, Device>>,
+    devices: RefCell<BTreeMap<String, Device>>,
     tell: NoteListener,
 }
 
@@ -72,7 +75,7 @@ impl UblkServer {
         tell: impl Fn(&str, &UblkNote) + 'static,
     ) -> Result<Self, UblkError> {
         let driver = Rc::new(Driver::open(core, control).await?);
-        let marks: Vec<_> = volumes.iter().map(|volume| mark_of(&volume.identity)).collect();
+        let marks: BTreeSet<_> = volumes.iter().map(|volume| mark_of(&volume.identity)).collect();
         for info in driver.ours().await {
             if info.state == DeviceState::Quiesced && !marks.contains(&info.mark) {
                 tell("", &UblkNote::Orphan(format!("/dev/ublkb{}", info.number).into()));
@@ -80,10 +83,11 @@ impl UblkServer {
         }
         let server = Self(Rc::new(Server {
             driver,
-            next_number: std::cell::Cell::new(first),
+            first,
+            marks: RefCell::new(marks),
             links,
             changing: Semaphore::new(1),
-            devices: std::cell::RefCell::default(),
+            devices: RefCell::default(),
             tell: Box::new(tell),
         }));
         for volume in volumes {
@@ -103,12 +107,11 @@ impl UblkServer {
         let Server { driver, links, .. } = &*self.0;
         let _alone = self.0.changing.acquire(1).await;
         let UblkVolume { volume, identity } = volume;
-        let number = self.0.next_number.get();
-        let device = Device::start(driver, &volume, &identity, number).await?;
+        self.0.marks.borrow_mut().insert(mark_of(&identity));
+        let marks = self.0.marks.borrow().clone();
+        let numbering = Numbering { first: self.0.first, own_marks: &marks };
+        let device = Device::start(driver, &volume, &identity, numbering).await?;
         let (name, path) = (volume.name().to_owned(), device.path());
-        if !device.taken_over {
-            self.0.next_number.set(number.map(|number| number + 1));
-        }
         if let Err((link, error)) = links.make(&name, &path) {
             if device.taken_over {
                 // What was in use before goes on waiting.

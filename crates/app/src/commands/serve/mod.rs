@@ -402,7 +402,12 @@ async fn start(
         volume: served.handle.volume(),
         description: served.facts.uuid.iter().map(|uuid| format!("md array {uuid}")).collect(),
         exports: served.exports.clone(),
-        identity: served.facts.uuid.clone().unwrap_or_else(|| served.facts.name.clone()),
+        // One that is made up has no content that another run could go on with.
+        identity: served
+            .facts
+            .uuid
+            .clone()
+            .unwrap_or_else(|| format!("{} of process {}", served.facts.name, std::process::id())),
         lv: None,
         is_default: false,
         is_blank: served.facts.is_blank,

@@ -418,3 +418,21 @@ fn a_volume_alone_has_all_there_is() {
     };
     close("with an idle neighbour", run(2), run(1), 0.01);
 }
+
+#[test]
+fn volumes_of_which_nothing_is_set_have_all_there_is() {
+    let run = |volumes: usize| {
+        on_drives("nvme", 2, async move |core, drives| {
+            let house = House::build(&core, drives, volumes as u64).await;
+            let (from, to) = (core.now() + SECOND, core.now() + 3 * SECOND);
+            let load = reads(1024 / volumes as u64, 3 * SECOND);
+            let loads: Vec<_> = (0..volumes).map(|at| house.load(&core, at, at, load)).collect();
+            let mut all = 0.0;
+            for load in loads {
+                all += load.await.per_second(from, to);
+            }
+            all
+        })
+    };
+    close("of two volumes together", run(2), run(1), 0.02);
+}

@@ -60,7 +60,10 @@ fn what_is_not_set_costs_nothing() {
         let plain = array.volume();
         let alone = QosSite::new(1).govern(plain.clone());
         let site = QosSite::new(1);
-        let (beside, _idle) = (site.govern(plain.clone()), site.govern(plain.clone()));
+        let (beside, idle) = (site.govern(plain.clone()), site.govern(plain.clone()));
+        // What is under way is counted only beside a volume that is to have another share.
+        let other = QosLimits { weight: 200, ..QosLimits::default() };
+        idle.governed().unwrap().set(&core, other).await;
         let limited = QosSite::new(1).govern(plain.clone());
         let mut rates = QosRates::default();
         rates.0[0] = Some(100_000_000);

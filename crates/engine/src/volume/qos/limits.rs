@@ -102,6 +102,14 @@ impl Default for QosLimits {
     }
 }
 
+impl QosLimits {
+    /// Whether a volume of these is to get more or less than others.
+    #[must_use]
+    pub fn ask_for_shares(&self) -> bool {
+        self.weight != Self::default().weight || self.goal.is_some()
+    }
+}
+
 /// A request as limits and shares see it. A flush is none: it is neither held back nor counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QosCost {

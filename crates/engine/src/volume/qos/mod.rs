@@ -6,12 +6,12 @@
 //! taken anything: no lease, permit or lock is held meanwhile. Flushes never wait here.
 //!
 //! A request passes, in this order, the limits of its client and those of its volume (`rate`:
-//! exact over all cores), and then, if several volumes are in use, the core's lane (`lane`): at
-//! most so many are under way, and beyond that `fair` says which one is next. Volumes with a goal
-//! have a lane of their own; the depth of the other one follows from whether the goals are met
-//! (`depth`).
+//! exact over all cores), and then, if several volumes are in use and one of them has a weight or a
+//! goal of its own, the core's lane (`lane`): at most so many are under way, and beyond that `fair`
+//! says which one is next. Volumes with a goal have a lane of their own; the depth of the other one
+//! follows from whether the goals are met (`depth`).
 //!
-//! What is not limited and has no neighbour pays for one look at two flags.
+//! What is not limited, and beside which nothing asks for a share, pays for one look at two flags.
 
 mod depth;
 mod fair;
@@ -146,9 +146,7 @@ impl GovernedHandle {
         self.release(core).await;
         let slot = self.shared.slot;
         self.on_every_core(core, move |shard, _| shard.forget(slot)).await;
-        if !self.shared.left.swap(true, Ordering::Relaxed) {
-            self.shared.site.leaves();
-        }
+        self.shared.leave();
     }
 
     async fn on_every_core(

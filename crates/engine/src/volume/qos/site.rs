@@ -40,9 +40,12 @@ pub struct QosSite(pub(super) Arc<SiteShared>);
 pub(super) struct SiteShared {
     /// Of its shards in each core's registry.
     pub key: u64,
-    /// Several volumes are there: what is under way is counted.
+    /// Several volumes are there, and one of them asks for more or less than the others: what is
+    /// under way is counted, and bounded.
     pub shares: AtomicBool,
     volumes: AtomicUsize,
+    /// Those with a weight or a goal of their own.
+    asking: AtomicUsize,
     next_slot: AtomicUsize,
     /// The weights of those on each core that want as much as they can get.
     heavy: Box<[HeavyWeight]>,
@@ -69,6 +72,7 @@ impl QosSite {
             key: NEXT_KEY.fetch_add(1, Ordering::Relaxed),
             shares: AtomicBool::new(false),
             volumes: AtomicUsize::new(0),
+            asking: AtomicUsize::new(0),
             next_slot: AtomicUsize::new(0),
             heavy: (0..cores).map(|_| HeavyWeight::default()).collect(),
             depth: AtomicU64::new(FAIR_DEPTH * cores as u64 * depth::ONE),
@@ -80,15 +84,32 @@ impl QosSite {
 impl SiteShared {
     /// Another volume; its number.
     pub fn joins(&self) -> usize {
-        let volumes = self.volumes.fetch_add(1, Ordering::Relaxed) + 1;
-        self.shares.store(volumes > 1, Ordering::Relaxed);
+        self.volumes.fetch_add(1, Ordering::Relaxed);
+        self.decide();
         self.next_slot.fetch_add(1, Ordering::Relaxed)
     }
 
     /// One volume less.
-    pub fn leaves(&self) {
-        let volumes = self.volumes.fetch_sub(1, Ordering::Relaxed) - 1;
-        self.shares.store(volumes > 1, Ordering::Relaxed);
+    fn leaves(&self) {
+        self.volumes.fetch_sub(1, Ordering::Relaxed);
+        self.decide();
+    }
+
+    /// A volume asks for more or less than others from now on, or not any more.
+    fn asks(&self, before: bool, now: bool) {
+        if now && !before {
+            self.asking.fetch_add(1, Ordering::Relaxed);
+        } else if before && !now {
+            self.asking.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.decide();
+    }
+
+    /// A bound leaves drives idle that other volumes do not need: there is one only where it is
+    /// asked for. Volumes come, go and are set by one core.
+    fn decide(&self) {
+        let (volumes, asking) = (self.volumes.load(Ordering::Relaxed), self.asking.load(Ordering::Relaxed));
+        self.shares.store(volumes > 1 && asking > 0, Ordering::Relaxed);
     }
 
     /// The depth without goals, in thousandths.
@@ -140,7 +161,7 @@ pub(super) struct VolumeShared {
     /// It is being stopped: nothing is held back any more.
     pub released: AtomicBool,
     /// It counts among the site's volumes no more.
-    pub left: AtomicBool,
+    left: AtomicBool,
     /// On how many cores it wants as much as it can get.
     heavy_cores: AtomicU32,
     /// What was set last.
@@ -173,6 +194,8 @@ impl VolumeShared {
     /// These hold from now on. Tasks that wait are woken by the caller.
     pub fn set(&self, limits: &QosLimits, now: u64) {
         let mut last = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_left = self.left.load(Ordering::Relaxed);
+        self.site.asks(last.ask_for_shares() && !has_left, limits.ask_for_shares() && !has_left);
         *last = *limits;
         self.volume_rates.set(&limits.volume, limits.burst, now);
         self.client_rates.set(&limits.client, limits.burst, now);
@@ -180,6 +203,15 @@ impl VolumeShared {
         let goal = limits.goal.map_or(0, |goal| u64::try_from(goal.as_nanos()).unwrap_or(u64::MAX));
         self.goal_nanos.store(goal, Ordering::Relaxed);
         self.limited.store(!self.volume_rates.none() || !self.client_rates.none(), Ordering::Release);
+    }
+
+    /// It is no neighbour of the others any more. Done again, it does nothing.
+    pub fn leave(&self) {
+        let last = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.left.swap(true, Ordering::Relaxed) {
+            self.site.asks(last.ask_for_shares(), false);
+            self.site.leaves();
+        }
     }
 
     /// What a client has used, on whichever core it comes.
@@ -383,7 +415,7 @@ impl SiteShard {
         self.bounds.set(Bounds { at: 0, ..self.bounds.get() });
     }
 
-    /// Finds out who wants how much, and tells other cores.
+    /// Finds out which volumes want how much, and tells other cores.
     fn look(&self, now: u64) {
         let (mut used, mut heavy, mut weights) = (0, 0, [0; 2]);
         for flow in self.flows.borrow().values() {

@@ -69,7 +69,8 @@ pub fn mount(args: &MountArgs) -> Result<ExitCode, Problem> {
                 "leave --overlay out; or stop the server and name the members",
             ));
         }
-        let is_mountable = |way: &&String| Path::new(way).is_file() || is_block_device(Path::new(way));
+        // A file of another user's may be one that not even root can look at: `mount` says so.
+        let is_mountable = |way: &&String| way.starts_with('/') && !is_socket(Path::new(way));
         let Some(file) = served.exports.iter().find(is_mountable) else {
             return Err(Problem::new(
                 Code::MountFailed,
@@ -143,6 +144,11 @@ fn must_be_root() -> Result<(), Problem> {
 
 fn cannot_mount(dir: &Path, why: impl Into<String>, next: String) -> Problem {
     Problem::new(Code::MountFailed, format!("cannot mount at {}", dir.display()), why, next)
+}
+
+/// Whether there is a socket: hypervisors have one.
+fn is_socket(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
 /// Whether there is a block device, or a link to one.

@@ -29,6 +29,8 @@ pub struct ChangeMap {
     size_bytes: u64,
     granule_bytes: u64,
     granules: Box<[AtomicU64]>,
+    /// How many of them have changed: a status that is asked for often does not count them.
+    changed: AtomicU64,
     ended: AtomicBool,
 }
 
@@ -43,6 +45,7 @@ impl ChangeMap {
             size_bytes,
             granule_bytes,
             granules: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            changed: AtomicU64::new(0),
             ended: AtomicBool::new(false),
         }
     }
@@ -68,9 +71,7 @@ impl ChangeMap {
     /// How much has changed at most, in bytes.
     #[must_use]
     pub fn changed_bytes(&self) -> u64 {
-        let count: u64 =
-            self.granules.iter().map(|word| u64::from(word.load(Ordering::SeqCst).count_ones())).sum();
-        (count * self.granule_bytes).min(self.size_bytes)
+        (self.changed.load(Ordering::Relaxed) * self.granule_bytes).min(self.size_bytes)
     }
 
     /// Runs that cover a range, in order: how long each is, in bytes, and whether it has changed;
@@ -109,8 +110,8 @@ impl ChangeMap {
             let word = &self.granules[(granule / 64) as usize];
             let bit = 1 << (granule % 64);
             // A word that other cores write too is only written where that changes it.
-            if word.load(Ordering::SeqCst) & bit == 0 {
-                word.fetch_or(bit, Ordering::SeqCst);
+            if word.load(Ordering::SeqCst) & bit == 0 && word.fetch_or(bit, Ordering::SeqCst) & bit == 0 {
+                self.changed.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -267,6 +268,8 @@ mod tests {
                 runs.iter().flat_map(|(len, changed)| vec![*changed; (len / 512) as usize]).collect();
             prop_assert_eq!(&told[..], &dirty[start as usize..end as usize]);
             prop_assert!(runs.windows(2).all(|pair| pair[0].1 != pair[1].1));
+            let dirty_bytes = dirty.iter().filter(|dirty| **dirty).count() as u64 * 512;
+            prop_assert_eq!(changes.maps()[0].changed_bytes(), dirty_bytes);
         }
     }
 }

@@ -28,6 +28,8 @@ pub struct VolumeExtent {
 
 /// So much of an array is looked at by one call: a core does so without a break.
 const LOOK_BYTES_MAX: u64 = 256 << 20;
+/// And so many runs of it, where chunks are small.
+const RUNS_MAX: usize = 4096;
 /// Holes of one member that one call learns of.
 const HOLES_MAX: usize = 4096;
 
@@ -128,7 +130,7 @@ impl ArrayVolume {
     fn placed_runs(&self, health: &Health, mut lba: Sector, end: Sector) -> Vec<PlacedRun> {
         let geometry = self.geometry();
         let mut runs = Vec::new();
-        while lba < end {
+        while lba < end && runs.len() < RUNS_MAX {
             let mut places = Vec::new();
             // What is stale on a member that comes back is counted in array sectors where there are
             // copies, else in those of the member.

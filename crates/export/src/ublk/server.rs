@@ -92,7 +92,8 @@ impl UblkServer {
         }));
         for volume in volumes {
             if let Err(error) = server.add(volume).await {
-                server.stop().await;
+                // What waited for its volume goes on waiting, whatever has it open.
+                server.end(|device| device.taken_over || device.is_claimed()).await;
                 return Err(error);
             }
         }
@@ -174,10 +175,15 @@ impl UblkServer {
     /// Lets every request that was taken finish, and removes the devices; one that is claimed waits
     /// for the next server instead. The volumes stay open.
     pub async fn stop(&self) {
+        self.end(Device::is_claimed).await;
+    }
+
+    /// Ends all devices; those that are named wait for the next server.
+    async fn end(&self, waits: impl Fn(&Device) -> bool) {
         let _alone = self.0.changing.acquire(1).await;
         let devices = self.0.devices.take();
         for (volume, device) in devices {
-            if device.is_claimed() {
+            if waits(&device) {
                 let path = device.path();
                 device.leave().await;
                 (self.0.tell)(&volume, &UblkNote::Left(path));

@@ -212,7 +212,7 @@ fn tell_ublk(log: &ServerLog, volume: &str, note: &UblkNote) {
             format!("{volume} is {} again: what waited there since its last server ended goes on", path.display())
         }
         UblkNote::Left(path) => format!(
-            "{}: it is in use, and stays; what is asked of it waits until {volume} is served again (`wattle umount {}` removes \
+            "{}: it is in use, or was left by another server, and stays; what is asked of it waits until {volume} is served again (`wattle umount {}` removes \
              it once it is unmounted)",
             path.display(),
             path.display()

@@ -94,6 +94,8 @@ impl Serving {
                 now.push(offered.clone());
                 continue;
             }
+            // Exports end when all that came there is answered: nothing may be held back any more.
+            self.release(Some(&offered.name)).await;
             for place in self.places() {
                 place.remove(&self.core, &offered.name).await;
             }

@@ -39,6 +39,18 @@ running() {
 
 needs() { running "$1" || fail "$1 does not appear to be active"; }
 
+# limits: the settings that are the kernel's limits of now.
+limits() {
+	echo "sync_speed_max=$(cat /proc/sys/dev/raid/speed_limit_max) sync_speed_min=$(cat /proc/sys/dev/raid/speed_limit_min)"
+}
+
+# A recovery that an order begins goes by the limits of this moment: the job that follows them is a little later. One of the two
+# at a time, so that the later setting is the newer one.
+follow() {
+	# shellcheck disable=SC2016  # for the shell that has the lock
+	flock "$SHIM/limits" bash -c '. "$1"; wattle set "$2" $(limits)' - "${BASH_SOURCE[0]}" "$UUID" > /dev/null 2>&1 || true
+}
+
 # number_of DEVICE: that of its ublk device. Names without a number get one of their own.
 number_of() {
 	local name number=32
@@ -53,13 +65,13 @@ number_of() {
 
 # serve DEVICE UUID MEMBER...: the array runs when this returns.
 serve() {
-	local name number uuid=$2 log speed=()
+	local name number uuid=$2 log setting speed=()
 	name=$(name_of "$1")
 	number=$(number_of "$1")
 	log=$SHIM/$name.log
 	shift 2
 	running "$name" && fail "/dev/$name is already in use"
-	speed=(--set "sync_speed_max=$(cat /proc/sys/dev/raid/speed_limit_max)" --set "sync_speed_min=$(cat /proc/sys/dev/raid/speed_limit_min)")
+	for setting in $(limits); do speed+=(--set "$setting"); done
 	# The device comes with the array; the links of /dev/md are the shim's own.
 	setsid wattle serve "$@" --volume "$uuid" --export "ublk=$number" --name "$name" --no-undo "${speed[@]}" "${SERVE[@]}" \
 		> /dev/null 2> "$log" < /dev/null &
@@ -327,6 +339,7 @@ manage() {
 	[ -n "$device" ] || fail 'no device is named'
 	needs "$device"
 	for member in "${members[@]}"; do steps+=(add "$member"); done
+	follow
 	for ((at = 0; at < ${#steps[@]}; at += 2)); do
 		operation=${steps[at]} member=${steps[at + 1]}
 		order=(wattle "$operation" "$UUID" "$member")

@@ -299,7 +299,8 @@ detail() {
 	[ -z "$export" ] || set -- --format export
 	if [ -z "$device" ]; then wattle detail "$@" 2> /dev/null || true; return; fi
 	needs "$device"
-	wattle detail "$UUID" "$@"
+	# By the path that the test has for it.
+	wattle detail "$UUID" "$@" | sed "s,^ARRAY [^ ]*,ARRAY $device,"
 }
 
 examine() {

@@ -9,7 +9,10 @@ use crate::fuse::tree::{FileFacts, NodeTree, Owner};
 use crate::nbd::Uri;
 use crate::nbd::handshake::{self, ExportFacts, Handshake};
 use crate::nbd::limits::REQUEST_BYTES_MAX;
-use crate::nbd::protocol::{self, NbdRequest, OPTION_REPLY_BYTES, REQUEST_BYTES, SIMPLE_REPLY_BYTES};
+use crate::nbd::protocol::{
+    self, EXTENDED_REQUEST_BYTES, NbdHeaders, NbdRequest, OPTION_REPLY_BYTES, REQUEST_BYTES,
+    SIMPLE_REPLY_BYTES,
+};
 use crate::nbd::request::{self, NbdCommand};
 use crate::nvme::auth::{AUTH_MESSAGE_BYTES_MAX, Exchange, NvmeSecrets};
 use crate::nvme::command::{IoPlan, IoRange, NvmeCommand, decide_io, discard_ranges};
@@ -68,20 +71,32 @@ pub fn fuzz_nbd(data: &[u8]) {
             handshake::HandshakeStep::More | handshake::HandshakeStep::Reply => {}
         }
     };
-    while let Some((bytes, after)) = rest.split_first_chunk::<REQUEST_BYTES>() {
-        let Some(asked) = NbdRequest::decode(bytes) else { return };
-        assert_eq!(asked.encode(), *bytes, "lossless");
+    let next = |rest: &'_ [u8]| match chosen.headers {
+        NbdHeaders::Extended => {
+            let bytes = rest.first_chunk::<EXTENDED_REQUEST_BYTES>()?;
+            Some((NbdRequest::decode_extended(bytes)?, bytes.len()))
+        }
+        NbdHeaders::Simple | NbdHeaders::Structured => {
+            let bytes = rest.first_chunk::<REQUEST_BYTES>()?;
+            let asked = NbdRequest::decode(bytes)?;
+            assert_eq!(asked.encode(), *bytes, "lossless");
+            Some((asked, bytes.len()))
+        }
+    };
+    while let Some((asked, taken)) = next(rest) {
         let export = &exports[chosen.export];
         if let Ok(command) = request::decide(&asked, export, &chosen) {
-            let end = asked.offset_bytes.checked_add(u64::from(asked.length_bytes));
+            let end = asked.offset_bytes.checked_add(asked.length_bytes);
             assert!(end.is_some_and(|end| end <= SIZE_BYTES), "inside the export");
             let moves = matches!(command, NbdCommand::Read | NbdCommand::Write(_));
-            assert!(!moves || asked.length_bytes <= REQUEST_BYTES_MAX);
+            assert!(!moves || asked.length_bytes <= u64::from(REQUEST_BYTES_MAX));
             let changes =
                 matches!(command, NbdCommand::Write(_) | NbdCommand::Trim(_) | NbdCommand::WriteZeroes(..));
             assert!(!changes || !export.read_only);
         }
-        rest = after.get(asked.payload_bytes() as usize..).unwrap_or_default();
+        let payload = asked.payload_bytes(chosen.headers);
+        let Some(after) = (taken as u64).checked_add(payload) else { return };
+        rest = usize::try_from(after).ok().and_then(|after| rest.get(after..)).unwrap_or_default();
     }
 }
 

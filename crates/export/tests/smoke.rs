@@ -28,7 +28,7 @@ fn seeds() -> Vec<Vec<u8>> {
     client.extend(request(commands::READ, 4096));
     client.extend(request(commands::WRITE, 16));
     client.extend([0xAA; 16]);
-    client.extend(request(commands::TRIM, u32::MAX));
+    client.extend(request(commands::TRIM, u32::MAX.into()));
     let message = |opcode: u32, args: &[u64]| {
         let mut bytes = [0_u32.to_ne_bytes(), opcode.to_ne_bytes()].concat();
         bytes.extend([1, 2_u64, 0, 0].iter().chain(args).flat_map(|field| field.to_ne_bytes()));

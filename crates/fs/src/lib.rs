@@ -324,6 +324,12 @@ pub enum FileKind {
 }
 
 impl FileKind {
+    /// It stands for a device.
+    #[must_use]
+    pub fn is_device(self) -> bool {
+        matches!(self, Self::CharDevice | Self::BlockDevice)
+    }
+
     /// From the type bits of `st_mode`, which all these file systems store.
     fn of_mode(mode: u32) -> Option<Self> {
         Some(match mode & 0o170_000 {
@@ -382,4 +388,15 @@ pub struct FileMetadata {
     pub changed: FileTime,
     /// Made, where the file system keeps that.
     pub created: Option<FileTime>,
+    /// Which device a character or block device stands for.
+    pub device: Option<DeviceNumber>,
+}
+
+/// The number of a device, as Linux counts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceNumber {
+    /// The driver: 12 bits.
+    pub major: u32,
+    /// Which of its devices: 20 bits.
+    pub minor: u32,
 }

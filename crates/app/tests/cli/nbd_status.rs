@@ -1,5 +1,8 @@
 //! What NBD clients are told of allocation: nothing that reads as anything else is called zeros.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{Room, Serve, require, tool};
@@ -151,5 +154,113 @@ fn what_changed_since_a_checkpoint_makes_a_backup_whole() {
     serve.command(&["checkpoint", "nothing", "x"]).failed(1, "WTL-0100", &["nothing"]);
     let map = Command::new("nbdinfo").args(["--map=qemu:dirty-bitmap:monday", &serve.uri]).output().unwrap();
     assert!(!map.status.success(), "a checkpoint that was given up is no context");
+    serve.stop();
+}
+
+/// Where newer clients of QEMU are; `None`, said loudly, where they cannot be had.
+fn newer_qemu() -> Option<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/newer-qemu");
+    let output = Command::new(script).output().expect("scripts/newer-qemu runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        return Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
+    }
+    assert!(std::env::var_os("CI").is_none(), "in CI nothing is skipped: {errors}");
+    eprintln!("SKIPPED, NOT TESTED: {errors}");
+    None
+}
+
+/// A client of its own: QEMU asks for no more than 2 GiB at once, but for a map.
+struct Extended(UnixStream);
+
+impl Extended {
+    const TRIM: u16 = 4;
+    const WRITE_ZEROES: u16 = 6;
+    const PAYLOAD_LEN: u16 = 1 << 5;
+
+    fn connect(uri: &str) -> Self {
+        let socket = uri.split_once("socket=").expect("a Unix socket").1;
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.read_exact(&mut [0; 18]).unwrap();
+        stream.write_all(&3_u32.to_be_bytes()).unwrap();
+        for (option, data) in [(11_u32, &[][..]), (7, &[0; 6])] {
+            let head = [&b"IHAVEOPT"[..], &option.to_be_bytes(), &(data.len() as u32).to_be_bytes(), data];
+            stream.write_all(&head.concat()).unwrap();
+            loop {
+                let mut reply = [0; 20];
+                stream.read_exact(&mut reply).unwrap();
+                let word = |at: usize| u32::from_be_bytes(*reply[at..].first_chunk().unwrap());
+                stream.read_exact(&mut vec![0; word(16) as usize]).unwrap();
+                assert_eq!(word(12) >> 31, 0, "option {option} is refused");
+                if word(12) == 1 {
+                    break;
+                }
+            }
+        }
+        Self(stream)
+    }
+
+    /// The error of the reply.
+    fn ask(&mut self, kind: u16, flags: u16, offset: u64, length: u64, payload: &[u8]) -> u32 {
+        let cookie = 0x1122_3344_5566_7788_u64;
+        let head = [0x21e4_1c71_u32.to_be_bytes().to_vec(), flags.to_be_bytes().to_vec()];
+        let head = [head.concat(), kind.to_be_bytes().to_vec(), cookie.to_be_bytes().to_vec()].concat();
+        let range = [offset.to_be_bytes(), length.to_be_bytes()].concat();
+        self.0.write_all(&[&head, &range, payload].concat()).unwrap();
+        let mut reply = [0; 32];
+        self.0.read_exact(&mut reply).unwrap();
+        let expected = [0x6e8a_278c_u32.to_be_bytes(), 0x0001_0000_u32.to_be_bytes()].concat();
+        assert_eq!(reply[..6], expected[..6], "the last chunk");
+        assert_eq!(reply[8..24], [cookie.to_be_bytes(), offset.to_be_bytes()].concat());
+        let length = u64::from_be_bytes(*reply[24..].first_chunk().unwrap());
+        let mut body = vec![0; length as usize];
+        self.0.read_exact(&mut body).unwrap();
+        match u16::from_be_bytes([reply[6], reply[7]]) {
+            0 => 0,
+            0x8001 => u32::from_be_bytes(*body.first_chunk().unwrap()),
+            kind => panic!("a chunk of type {kind}"),
+        }
+    }
+}
+
+/// Ranges of more than 32 bits in one request. QEMU has spoken so since 8.2, and checks every reply.
+#[test]
+fn clients_with_extended_headers_change_and_map_terabytes_at_once() {
+    let Some(bin) = newer_qemu() else { return };
+    let room = Room::new();
+    let members = room.blank(2, 3 << 40);
+    let create = ["create", "data", "--level", "0"].map(str::to_owned);
+    crate::harness::run(create.into_iter().chain(members.clone())).ok();
+    let serve = Serve::start(&room, &["--cores", "2"], &members);
+    let io = |commands: &[&str]| {
+        let mut args = vec!["-f", "raw"];
+        commands.iter().for_each(|command| args.extend(["-c", command]));
+        tool(bin.join("qemu-io").to_str().unwrap(), args.into_iter().chain([&serve.uri[..]]))
+    };
+    io(&["write -P 7 2T 1M", "write -P 8 5T 64k"]);
+    let mut client = Extended::connect(&serve.uri);
+    assert_eq!(client.ask(Extended::TRIM, 0, 0, 3 << 40, &[]), 0);
+    assert_eq!(client.ask(Extended::WRITE_ZEROES, 0, 3 << 40, 2 << 40, &[]), 0);
+    // What is refused is skipped with its payload: the next request is understood.
+    assert_eq!(client.ask(Extended::TRIM, Extended::PAYLOAD_LEN, 0, 8, &[0; 8]), 22);
+    assert_eq!(client.ask(Extended::WRITE_ZEROES, 0, 5 << 40, 2 << 40, &[]), 28);
+    assert_eq!(client.ask(Extended::TRIM, 0, u64::MAX, 2, &[]), 22);
+
+    let map = Command::new(bin.join("qemu-img"))
+        .args(["map", "--output=json", "-f", "raw", "-T", "nbd_send_request", &serve.uri])
+        .output()
+        .unwrap();
+    let traces = String::from_utf8_lossy(&map.stderr);
+    assert!(traces.contains(".len = 659"), "one request for all of it: {traces}");
+    let map: serde_json::Value = serde_json::from_slice(&map.stdout).expect("a map");
+    let extents = map.as_array().expect("extents").iter();
+    let data: Vec<_> = extents.filter(|extent| extent["zero"] == false).collect();
+    assert_eq!(data.len(), 1, "{map}");
+    assert!(
+        data[0]["start"].as_u64() <= Some(5 << 40) && data[0]["length"].as_u64() < Some(1 << 21),
+        "{map}"
+    );
+    let said = io(&["read -P 0 2T 1M", "read -P 8 5T 64k"]);
+    assert!(!said.contains("failed"), "{said}");
     serve.stop();
 }

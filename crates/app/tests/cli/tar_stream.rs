@@ -2,9 +2,11 @@
 //! directory, and the archive is whole whatever cannot be read.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::Stdio;
+
+use rustix::fs::makedev;
 
 use crate::copied::{image as photos, lose, photo, place};
 use crate::harness::{Room, require, run, tool};
@@ -36,6 +38,11 @@ fn image(room: &Room) -> Option<String> {
     }
     fs::hard_link(tree.join("of 513"), tree.join("a directory/another name")).unwrap();
     tool("mkfifo", [tree.join("pipe")]);
+    if rustix::process::geteuid().is_root() {
+        for (name, number) in [("null", ["c", "1", "3"]), ("wide", ["b", "259", "300"])] {
+            tool("mknod", [&[tree.join(name).to_str().unwrap()][..], &number].concat());
+        }
+    }
     tool("chmod", ["6751", tree.join("of 511").to_str().unwrap()]);
     tool("chmod", ["1700", tree.join("a directory").to_str().unwrap()]);
     for (name, time) in [("of 512", "@1234567890.123456789"), ("empty", "@-5.25"), ("near", "@77")] {
@@ -85,6 +92,8 @@ fn an_archive_holds_what_comes_out_into_a_directory() {
             "-r",
             "--no-dereference",
             "--exclude=pipe",
+            "--exclude=null",
+            "--exclude=wide",
             room.path("out").to_str().unwrap(),
             unpacked.to_str().unwrap(),
         ],
@@ -92,6 +101,17 @@ fn an_archive_holds_what_comes_out_into_a_directory() {
     let found = listed(&unpacked);
     assert_eq!(found, listed(&room.path("out")));
     assert!(found.iter().any(|line| line.contains("|1234567890.1234567890|")), "{found:?}");
+    if rustix::process::geteuid().is_root() {
+        for (name, number) in [("null", makedev(1, 3)), ("wide", makedev(259, 300))] {
+            for place in [&room.path("out"), &unpacked] {
+                assert_eq!(fs::symlink_metadata(place.join(name)).unwrap().rdev(), number, "{name}");
+            }
+        }
+        let again = run(["get", &image, "--to", &room.name("out"), "--resume"]).ok();
+        assert!(again.text().contains(", 2 device files ("), "{}", again.text());
+        let listed = run(["ls", "-l", &image, "--path", "/wide"]).ok();
+        assert!(listed.text().starts_with('b') && listed.text().contains(" 259,300 "), "{}", listed.text());
+    }
     // A part of it, and a file alone.
     let said = run(["get", &image, "--path", "/a directory", "--to", "-"]).ok();
     let part = unpack(&room, &said.stdout, "part");

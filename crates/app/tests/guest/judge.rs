@@ -54,13 +54,13 @@ impl Guest {
         disks: &[PathBuf],
         env: &[(&str, &str)],
     ) -> BTreeMap<String, Facts> {
-        let text = self.output(job, files, disks, env);
+        let text = self.text_with(job, files, disks, env);
         text.lines().filter_map(|line| line.strip_prefix("RESULT ")).map(facts).collect()
     }
 
     /// Runs one of the guest's jobs; returns all that it printed.
     pub fn text_of(&self, job: &str, files: &[PathBuf], slices: &Slices) -> String {
-        self.output(job, files, &slices.disks, &[])
+        self.text_with(job, files, &slices.disks, &[])
     }
 
     /// `guest/run` of this guest.
@@ -70,7 +70,8 @@ impl Guest {
         command
     }
 
-    fn output(&self, job: &str, files: &[PathBuf], disks: &[PathBuf], env: &[(&str, &str)]) -> String {
+    /// The same on these disks (see `guest/run`), with settings of guest/run.
+    pub fn text_with(&self, job: &str, files: &[PathBuf], disks: &[PathBuf], env: &[(&str, &str)]) -> String {
         let guest = root().join("guest");
         let mut command = self.command();
         command.current_dir(&guest).env("GUEST_TIMEOUT", "900");

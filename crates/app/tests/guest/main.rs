@@ -13,6 +13,7 @@ mod client;
 mod compat;
 mod crypt;
 mod cuts;
+mod drives;
 mod groups;
 mod history;
 mod images;
@@ -24,6 +25,7 @@ mod nbd;
 mod nvme;
 mod pattern;
 mod plans;
+mod programs;
 mod reshapes;
 mod server;
 mod shown;
@@ -279,6 +281,13 @@ fn a_machine_boots_from_a_volume_and_survives_its_server() {
 fn the_kernels_nvme_host_goes_on_without_a_path_and_over_a_killed_server() {
     let Some(guest) = Guest::ready("6.12") else { return };
     nvme::two_paths(&guest);
+}
+
+/// Drives of two kinds, one of which expects to fail, as far as an emulator has such.
+#[test]
+fn drives_say_what_smartctl_shows_and_one_that_fails_is_told() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    drives::say_of_themselves(&guest);
 }
 
 /// The server runs in the guest here: ublk is a matter of one machine.

@@ -2,12 +2,11 @@
 
 #![allow(clippy::print_stderr, reason = "a figure that is not asserted is shown")]
 
-use std::collections::BTreeSet;
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use crate::judge::Guest;
+use crate::programs::programs;
 use crate::wattle;
 
 /// So often the server is killed under the load.
@@ -21,7 +20,7 @@ pub fn devices(guest: &Guest) {
     }
     let cases = scratch.path().join("ublk.txt");
     std::fs::write(&cases, format!("{KILLS}\n")).expect("scratch space");
-    let mut files = programs(scratch.path());
+    let mut files = programs(scratch.path(), &["/usr/bin/fio"]);
     files.push(cases);
     let results = guest.run_with("ublk-devices", &files, &disks, &[("GUEST_MEM", "2048")]);
     assert_eq!(results.values().filter(|facts| facts["ok"] == "yes").count(), 14, "{results:?}");
@@ -31,24 +30,4 @@ pub fn devices(guest: &Guest) {
         results["md-mirror"]["differ"]
     );
     wattle(&["scan"], &disks[..3]);
-}
-
-/// The server and fio, with what they are linked to.
-fn programs(scratch: &Path) -> Vec<PathBuf> {
-    let ours = scratch.join("wattle");
-    // Symbols are most of it, and all of it goes through an emulated machine's memory.
-    let stripped = Command::new("strip").arg("-o").arg(&ours).arg(env!("CARGO_BIN_EXE_wattle")).status();
-    assert!(stripped.expect("strip runs").success());
-    let fio = PathBuf::from("/usr/bin/fio");
-    let libraries: BTreeSet<PathBuf> =
-        [&ours, &fio].into_iter().flat_map(|program| libraries(program)).collect();
-    [ours, fio].into_iter().chain(libraries).collect()
-}
-
-/// The libraries that a program is linked to, but for the loader, which the guest has.
-fn libraries(program: &Path) -> Vec<PathBuf> {
-    let said = Command::new("ldd").arg(program).output().expect("ldd runs").stdout;
-    let said = String::from_utf8(said).expect("paths are text");
-    let paths = said.split_whitespace().filter(|word| word.starts_with('/') && !word.contains("ld-linux"));
-    paths.map(PathBuf::from).collect()
 }

@@ -367,7 +367,13 @@ impl Client {
         let (answer, answered) = oneshot();
         let data_bytes = if kind == commands::READ { length_bytes as usize } else { 0 };
         let cookie = line.wait(Waiting { data_bytes, answer });
-        let request = NbdRequest { flags, kind, cookie: cookie as u64, offset_bytes, length_bytes };
+        let request = NbdRequest {
+            flags,
+            kind,
+            cookie: cookie as u64,
+            offset_bytes,
+            length_bytes: length_bytes.into(),
+        };
         line.send(Buf::copy_of(&request.encode()), data);
         // The reason is set before the waiting tasks are released.
         answered.await.unwrap_or_else(|| Err(line.ended.get().unwrap_or(ClientError::Closed)))

@@ -27,7 +27,8 @@ use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, Durability, IoError, Stream}
 use super::handshake::{ChosenExport, ExportFacts, Handshake, HandshakeStep};
 use super::limits::{Limits, SLICES_PER_SEND_MAX};
 use super::protocol::{
-    self as proto, NbdErrno, NbdRequest, REQUEST_BYTES, ReplyHeader, allocation, changes, commands,
+    self as proto, EXTENDED_REQUEST_BYTES, NbdErrno, NbdHeaders, NbdRequest, REQUEST_BYTES, ReplyHeader,
+    allocation, changes, commands,
 };
 use super::request::{NbdCommand, decide};
 use crate::clients::channel::{Channel, TlsLine};
@@ -77,7 +78,7 @@ impl OpenExport {
 /// Extents that are told of one context at a time; a client asks for the rest.
 const EXTENTS_MAX: usize = 2048;
 /// The longest answer to what is known of a range, in bytes: as many of each context.
-const STATUS_BYTES_MAX: u64 = (CHECKPOINTS_MAX as u64 + 1) * (EXTENTS_MAX as u64 * 8 + 32);
+const STATUS_BYTES_MAX: u64 = (CHECKPOINTS_MAX as u64 + 1) * (EXTENTS_MAX as u64 * 16 + 40);
 
 /// For a client to take the end of TLS, before the connection is closed all the same.
 const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
@@ -301,13 +302,7 @@ async fn read_requests(connection: &Rc<Connection>, input: &mut Input) -> ReadEn
 
 /// Reads one request with its payload and starts it.
 async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<(), ReadEnd> {
-    let request = loop {
-        if let Some(bytes) = input.bytes().first_chunk::<REQUEST_BYTES>() {
-            break NbdRequest::decode(bytes).ok_or(ReadEnd::NotARequest)?;
-        }
-        input.fill().await?;
-    };
-    input.consume(REQUEST_BYTES);
+    let request = next_request(connection.agreed.headers, input).await?;
     if request.kind == commands::DISC {
         return Err(ReadEnd::Disconnect);
     }
@@ -316,7 +311,8 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
         Ok(command) => command,
         Err(errno) => {
             let hold = connection.account.take(&connection.core, 0).await;
-            input.skip(request.payload_bytes() as usize).await?;
+            let payload = u32::try_from(request.payload_bytes(connection.agreed.headers));
+            input.skip(payload.map_err(|_| ReadEnd::NotARequest)? as usize).await?;
             connection.reply(&request, hold, Err(errno));
             return Ok(());
         }
@@ -337,6 +333,29 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
         connection.reply(&request, hold, outcome);
     });
     Ok(())
+}
+
+/// The next request, without its payload.
+async fn next_request(headers: NbdHeaders, input: &mut Input) -> Result<NbdRequest, ReadEnd> {
+    loop {
+        let decoded = match headers {
+            NbdHeaders::Extended => {
+                let bytes = input.bytes().first_chunk::<EXTENDED_REQUEST_BYTES>();
+                bytes.map(|bytes| (NbdRequest::decode_extended(bytes), bytes.len()))
+            }
+            NbdHeaders::Simple | NbdHeaders::Structured => {
+                let bytes = input.bytes().first_chunk::<REQUEST_BYTES>();
+                bytes.map(|bytes| (NbdRequest::decode(bytes), bytes.len()))
+            }
+        };
+        match decoded {
+            Some((request, length)) => {
+                input.consume(length);
+                return request.ok_or(ReadEnd::NotARequest);
+            }
+            None => input.fill().await?,
+        }
+    }
 }
 
 /// Sends replies until the connection breaks, or everything is answered and nothing more is read.
@@ -377,7 +396,7 @@ impl Connection {
         payload: Option<Buf>,
     ) -> Result<Option<Buf>, NbdErrno> {
         let (volume, offset) = (&self.volume, request.offset_bytes);
-        let length = u64::from(request.length_bytes);
+        let length = request.length_bytes;
         match command {
             NbdCommand::Nothing => Ok(()),
             NbdCommand::Read => {
@@ -404,7 +423,8 @@ impl Connection {
 
     /// What is known of a range, of each context that was agreed on: whole chunks of a reply.
     async fn status(&self, request: &NbdRequest, one: bool) -> Result<Buf, NbdErrno> {
-        let (offset, length) = (request.offset_bytes, u64::from(request.length_bytes));
+        let (offset, length) = (request.offset_bytes, request.length_bytes);
+        let headers = self.agreed.headers;
         let count_max = if one { 1 } else { EXTENTS_MAX };
         let mut chunks = Vec::new();
         if self.agreed.contexts.has_allocation() {
@@ -413,18 +433,18 @@ impl Connection {
             let extents = self.volume.extents(offset, length).await.map_err(errno)?;
             let state = |is_zero| if is_zero { allocation::HOLE | allocation::ZERO } else { 0 };
             let extents = extents.iter().map(|extent| (extent.len_bytes, state(extent.is_zero)));
-            chunks.push(status_data(allocation::ID, extents.take(count_max)));
+            chunks.push(status_data(headers, allocation::ID, extents.take(count_max)));
         }
         for number in self.agreed.contexts.checkpoints() {
             let map = self.checkpoints.get(number).filter(|map| !map.has_ended());
             let runs = map.ok_or(NbdErrno::Invalid)?.runs(offset..offset + length, count_max);
             let runs = runs.into_iter().map(|(len, dirty)| (len, if dirty { changes::DIRTY } else { 0 }));
-            chunks.push(status_data(changes::FIRST_ID + number as u32, runs));
+            chunks.push(status_data(headers, changes::FIRST_ID + number as u32, runs));
         }
         let last = chunks.len() - 1;
         let mut whole = Vec::new();
         for (ix, data) in chunks.into_iter().enumerate() {
-            let header = ReplyHeader::block_status(request.cookie, data.len() as u32, ix == last);
+            let header = ReplyHeader::block_status(headers, request, data.len() as u64, ix == last);
             whole.extend(header.as_bytes());
             whole.extend(data);
         }
@@ -436,18 +456,16 @@ impl Connection {
         if self.broken.is_set() {
             return;
         }
-        let cookie = request.cookie;
+        let headers = self.agreed.headers;
         let with_data = matches!(request.kind, commands::READ | commands::BLOCK_STATUS);
-        let structured = self.agreed.structured && with_data;
+        let structured = headers == NbdHeaders::Extended || headers == NbdHeaders::Structured && with_data;
         let header = match &outcome {
             // Its headers are with the data: there is one for each context.
             Ok(Some(_)) if request.kind == commands::BLOCK_STATUS => ReplyHeader::within_data(),
-            Ok(Some(_)) if structured => {
-                ReplyHeader::data(cookie, request.offset_bytes, request.length_bytes)
-            }
-            Ok(None) if structured => ReplyHeader::none(cookie),
-            Err(errno) if structured => ReplyHeader::error(cookie, *errno),
-            outcome => ReplyHeader::simple(cookie, outcome.as_ref().err().copied()),
+            Ok(Some(_)) if structured => ReplyHeader::data(headers, request),
+            Ok(None) if structured => ReplyHeader::none(headers, request),
+            Err(errno) if structured => ReplyHeader::error(headers, request, *errno),
+            outcome => ReplyHeader::simple(request.cookie, outcome.as_ref().err().copied()),
         };
         let mut replies = self.replies.borrow_mut();
         replies.push(Reply { header, data: outcome.ok().flatten(), _hold: hold });
@@ -473,13 +491,24 @@ impl Connection {
 }
 
 /// The data of a chunk of block status: the context, then length and state of each extent.
-fn status_data(context: u32, extents: impl Iterator<Item = (u64, u32)>) -> Vec<u8> {
+fn status_data(headers: NbdHeaders, context: u32, extents: impl Iterator<Item = (u64, u32)>) -> Vec<u8> {
     let mut data = context.to_be_bytes().to_vec();
-    for (len_bytes, state) in extents {
-        // A request has a length of 32 bits, and so has what is known of it.
-        data.extend((len_bytes as u32).to_be_bytes());
-        data.extend(state.to_be_bytes());
+    if headers != NbdHeaders::Extended {
+        for (len_bytes, state) in extents {
+            // A request has a length of 32 bits, and so has what is known of it.
+            data.extend((len_bytes as u32).to_be_bytes());
+            data.extend(state.to_be_bytes());
+        }
+        return data;
     }
+    data.extend([0; 4]);
+    let mut count: u32 = 0;
+    for (len_bytes, state) in extents {
+        data.extend(len_bytes.to_be_bytes());
+        data.extend(u64::from(state).to_be_bytes());
+        count += 1;
+    }
+    data[4..8].copy_from_slice(&count.to_be_bytes());
     data
 }
 
@@ -510,8 +539,8 @@ fn gather(replies: &mut [Reply]) -> Vec<Buf> {
 }
 
 /// What a buffer of `length` bytes costs: the pool deals in powers of two from a page on.
-fn charged_bytes(length: u32) -> u64 {
-    u64::from(length).next_power_of_two().max(BUF_ALIGN_BYTES as u64)
+fn charged_bytes(length: u64) -> u64 {
+    length.next_power_of_two().max(BUF_ALIGN_BYTES as u64)
 }
 
 /// What a client is told about a failure.

@@ -1,5 +1,5 @@
-//! The NBD server: fixed newstyle handshake, simple and structured replies, any number of exports
-//! and connections.
+//! The NBD server: fixed newstyle handshake, simple and structured replies, extended headers, any
+//! number of exports and connections.
 //!
 //! Reading order: `protocol` (bytes), `handshake` and `request` (decisions, pure), `connection`
 //! (one client), `server` (all of them), and in [`crate::clients`] what every such server has; the

@@ -11,6 +11,11 @@
 //!                   = 16 bytes, + data of a read
 //! structured reply  magic u32 | flags u16 | type u16 | cookie u64 | length u32
 //!                   = 20 bytes, + `length` bytes
+//! with extended headers
+//!   request         magic u32 | flags u16 | type u16 | cookie u64 | offset u64 | length u64
+//!                   = 32 bytes, + payload of `length` bytes if the flags say so
+//!   reply           magic u32 | flags u16 | type u16 | cookie u64 | offset u64 | length u64
+//!                   = 32 bytes, + `length` bytes
 //! option            "IHAVEOPT" | option u32 | length u32
 //!                   = 16 bytes, + `length` bytes
 //! option reply      magic u64 | option u32 | reply u32 | length u32
@@ -30,6 +35,11 @@ pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// Starts every chunk of a structured reply.
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
+/// Starts every request with an extended header.
+pub const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
+/// Starts every chunk of a reply with an extended header.
+pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
+
 /// Length of the server's greeting.
 pub const GREETING_BYTES: usize = 18;
 /// Length of the client's answer to the greeting.
@@ -38,6 +48,8 @@ pub const CLIENT_FLAGS_BYTES: usize = 4;
 pub const OPTION_HEADER_BYTES: usize = 16;
 /// Length of a request without its payload.
 pub const REQUEST_BYTES: usize = 28;
+/// Length of a request with an extended header, without its payload.
+pub const EXTENDED_REQUEST_BYTES: usize = 32;
 /// Length of a reply to an option without its data.
 pub const OPTION_REPLY_BYTES: usize = 20;
 /// Length of a simple reply without the data of a read.
@@ -73,6 +85,8 @@ pub mod options {
     pub const LIST_META_CONTEXT: u32 = 9;
     /// Chooses metadata contexts.
     pub const SET_META_CONTEXT: u32 = 10;
+    /// Requests and replies have extended headers from now on; replies are structured.
+    pub const EXTENDED_HEADERS: u32 = 11;
 }
 
 /// Answers to options.
@@ -99,6 +113,8 @@ pub mod replies {
     pub const ERR_SHUTDOWN: u32 = (1 << 31) + 7;
     /// The option's data is longer than the server reads.
     pub const ERR_TOO_BIG: u32 = (1 << 31) + 9;
+    /// Extended headers say all that the option could.
+    pub const ERR_EXT_HEADER_REQD: u32 = (1 << 31) + 10;
 }
 
 /// Pieces of information on an export.
@@ -143,6 +159,8 @@ pub mod command_flags {
     pub const DF: u16 = 1 << 2;
     /// Of a block status one extent is wanted.
     pub const REQ_ONE: u16 = 1 << 3;
+    /// In an extended header: the length is that of a payload which follows.
+    pub const PAYLOAD_LEN: u16 = 1 << 5;
 }
 
 /// Types of requests.
@@ -169,6 +187,7 @@ mod chunks {
     pub(super) const NONE: u16 = 0;
     pub(super) const OFFSET_DATA: u16 = 1;
     pub(super) const BLOCK_STATUS: u16 = 5;
+    pub(super) const BLOCK_STATUS_EXT: u16 = 6;
     pub(super) const ERROR: u16 = (1 << 15) + 1;
 }
 
@@ -190,6 +209,17 @@ pub enum NbdErrno {
     Shutdown = 108,
 }
 
+/// What requests and replies of a connection begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NbdHeaders {
+    /// Simple replies only.
+    Simple,
+    /// Reads and block status are answered with structured replies.
+    Structured,
+    /// Everything is answered with structured replies, and lengths have 64 bits.
+    Extended,
+}
+
 /// A request as it stands on the wire, without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NbdRequest {
@@ -201,8 +231,8 @@ pub struct NbdRequest {
     pub cookie: u64,
     /// First byte of the range.
     pub offset_bytes: u64,
-    /// Length of the range.
-    pub length_bytes: u32,
+    /// Length of the range; without extended headers it has 32 bits.
+    pub length_bytes: u64,
 }
 
 impl NbdRequest {
@@ -217,12 +247,27 @@ impl NbdRequest {
             kind: fields.u16()?,
             cookie: fields.u64()?,
             offset_bytes: fields.u64()?,
-            length_bytes: fields.u32()?,
+            length_bytes: fields.u32()?.into(),
         };
         (magic == REQUEST_MAGIC).then_some(request)
     }
 
-    /// Encodes the request; the inverse of [`NbdRequest::decode`].
+    /// The same of a request with an extended header.
+    #[must_use]
+    pub fn decode_extended(bytes: &[u8; EXTENDED_REQUEST_BYTES]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let magic = fields.u32()?;
+        let request = Self {
+            flags: fields.u16()?,
+            kind: fields.u16()?,
+            cookie: fields.u64()?,
+            offset_bytes: fields.u64()?,
+            length_bytes: fields.u64()?,
+        };
+        (magic == EXTENDED_REQUEST_MAGIC).then_some(request)
+    }
+
+    /// Encodes the request; the inverse of [`NbdRequest::decode`]. Of its length 32 bits are kept.
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
@@ -231,15 +276,16 @@ impl NbdRequest {
         bytes[6..8].copy_from_slice(&self.kind.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
         bytes[16..24].copy_from_slice(&self.offset_bytes.to_be_bytes());
-        bytes[24..28].copy_from_slice(&self.length_bytes.to_be_bytes());
+        bytes[24..28].copy_from_slice(&(self.length_bytes as u32).to_be_bytes());
         bytes
     }
 
     /// Bytes that follow the request on the wire. They follow whether or not the request makes
     /// sense.
     #[must_use]
-    pub fn payload_bytes(&self) -> u32 {
-        if self.kind == commands::WRITE { self.length_bytes } else { 0 }
+    pub fn payload_bytes(&self, headers: NbdHeaders) -> u64 {
+        let says_so = headers == NbdHeaders::Extended && self.flags & command_flags::PAYLOAD_LEN != 0;
+        if self.kind == commands::WRITE || says_so { self.length_bytes } else { 0 }
     }
 }
 
@@ -251,8 +297,8 @@ pub struct ReplyHeader {
 }
 
 impl ReplyHeader {
-    /// A structured reply with the offset of its data.
-    pub const BYTES_MAX: usize = 28;
+    /// An extended header with the offset of the data.
+    pub const BYTES_MAX: usize = 40;
 
     /// The bytes to send.
     #[must_use]
@@ -270,18 +316,21 @@ impl ReplyHeader {
         header
     }
 
-    /// The only chunk of a structured reply with data: `length_bytes` of it follow, at least one.
+    /// The only chunk of a structured reply with data: as many bytes of it follow as were asked for,
+    /// at least one.
     #[must_use]
-    pub fn data(cookie: u64, offset_bytes: u64, length_bytes: u32) -> Self {
-        let mut header = Self::chunk(chunks::OFFSET_DATA, cookie, length_bytes + 8);
-        header.push(&offset_bytes.to_be_bytes());
+    pub fn data(headers: NbdHeaders, request: &NbdRequest) -> Self {
+        let mut header = Self::chunk(headers, chunks::OFFSET_DATA, request, request.length_bytes + 8);
+        header.push(&request.offset_bytes.to_be_bytes());
         header
     }
 
     /// A chunk of a structured reply with block status, perhaps the last: `data_bytes` follow.
     #[must_use]
-    pub fn block_status(cookie: u64, data_bytes: u32, is_last: bool) -> Self {
-        let mut header = Self::chunk(chunks::BLOCK_STATUS, cookie, data_bytes);
+    pub fn block_status(headers: NbdHeaders, request: &NbdRequest, data_bytes: u64, is_last: bool) -> Self {
+        let kind =
+            if headers == NbdHeaders::Extended { chunks::BLOCK_STATUS_EXT } else { chunks::BLOCK_STATUS };
+        let mut header = Self::chunk(headers, kind, request, data_bytes);
         if !is_last {
             header.bytes[4..6].copy_from_slice(&0_u16.to_be_bytes());
         }
@@ -296,26 +345,34 @@ impl ReplyHeader {
 
     /// The only chunk of a structured reply that has no data to return.
     #[must_use]
-    pub fn none(cookie: u64) -> Self {
-        Self::chunk(chunks::NONE, cookie, 0)
+    pub fn none(headers: NbdHeaders, request: &NbdRequest) -> Self {
+        Self::chunk(headers, chunks::NONE, request, 0)
     }
 
     /// The only chunk of a structured reply that failed, without a message.
     #[must_use]
-    pub fn error(cookie: u64, errno: NbdErrno) -> Self {
-        let mut header = Self::chunk(chunks::ERROR, cookie, 6);
+    pub fn error(headers: NbdHeaders, request: &NbdRequest, errno: NbdErrno) -> Self {
+        let mut header = Self::chunk(headers, chunks::ERROR, request, 6);
         header.push(&(errno as u32).to_be_bytes());
         header.push(&0_u16.to_be_bytes());
         header
     }
 
-    fn chunk(kind: u16, cookie: u64, length_bytes: u32) -> Self {
+    /// The last chunk, of so many bytes: far less than 4 GiB.
+    fn chunk(headers: NbdHeaders, kind: u16, request: &NbdRequest, length_bytes: u64) -> Self {
+        let is_extended = headers == NbdHeaders::Extended;
         let mut header = Self { bytes: [0; Self::BYTES_MAX], length: 0 };
-        header.push(&STRUCTURED_REPLY_MAGIC.to_be_bytes());
+        let magic = if is_extended { EXTENDED_REPLY_MAGIC } else { STRUCTURED_REPLY_MAGIC };
+        header.push(&magic.to_be_bytes());
         header.push(&chunks::FLAG_DONE.to_be_bytes());
         header.push(&kind.to_be_bytes());
-        header.push(&cookie.to_be_bytes());
-        header.push(&length_bytes.to_be_bytes());
+        header.push(&request.cookie.to_be_bytes());
+        if is_extended {
+            header.push(&request.offset_bytes.to_be_bytes());
+            header.push(&length_bytes.to_be_bytes());
+        } else {
+            header.push(&(length_bytes as u32).to_be_bytes());
+        }
         header
     }
 
@@ -536,10 +593,36 @@ mod tests {
     }
 
     #[test]
-    fn only_writes_have_a_payload() {
+    fn writes_have_a_payload_and_what_says_so_in_an_extended_header() {
         for kind in 0..16 {
-            let request = NbdRequest { flags: 0, kind, cookie: 0, offset_bytes: 0, length_bytes: 7 };
-            assert_eq!(request.payload_bytes(), if kind == 1 { 7 } else { 0 });
+            for flags in [0, command_flags::PAYLOAD_LEN] {
+                let request = NbdRequest { flags, kind, cookie: 0, offset_bytes: 0, length_bytes: 7 };
+                let structured = request.payload_bytes(NbdHeaders::Structured);
+                assert_eq!(structured, if kind == 1 { 7 } else { 0 });
+                let extended = request.payload_bytes(NbdHeaders::Extended);
+                assert_eq!(extended, if kind == 1 || flags != 0 { 7 } else { 0 });
+            }
+        }
+    }
+
+    #[test]
+    fn an_extended_request_stands_where_the_protocol_has_it() {
+        let bytes = [
+            0x21, 0xe4, 0x1c, 0x71, 1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0x21, 0x22,
+            0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38,
+        ];
+        let request = NbdRequest {
+            flags: 0x0102,
+            kind: 0x0304,
+            cookie: 0x1112_1314_1516_1718,
+            offset_bytes: 0x2122_2324_2526_2728,
+            length_bytes: 0x3132_3334_3536_3738,
+        };
+        assert_eq!(NbdRequest::decode_extended(&bytes), Some(request));
+        for bit in 0..32 {
+            let mut wrong = bytes;
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(NbdRequest::decode_extended(&wrong), None, "bit {bit}");
         }
     }
 
@@ -549,15 +632,23 @@ mod tests {
             |header: ReplyHeader| header.as_bytes().iter().map(|b| format!("{b:02x}")).collect::<String>();
         assert_eq!(hex(ReplyHeader::simple(0xab, None)), "674466980000000000000000000000ab");
         assert_eq!(hex(ReplyHeader::simple(0xab, Some(NbdErrno::Io))), "674466980000000500000000000000ab");
-        assert_eq!(hex(ReplyHeader::none(0xab)), "668e33ef0001000000000000000000ab00000000");
-        assert_eq!(
-            hex(ReplyHeader::data(0xab, 0x1000, 0x200)),
-            "668e33ef0001000100000000000000ab000002080000000000001000"
-        );
-        assert_eq!(
-            hex(ReplyHeader::error(0xab, NbdErrno::Shutdown)),
-            "668e33ef0001800100000000000000ab000000060000006c0000"
-        );
+        let request =
+            NbdRequest { flags: 0, kind: 0, cookie: 0xab, offset_bytes: 0x1000, length_bytes: 0x200 };
+        let (plain, extended) = (NbdHeaders::Structured, NbdHeaders::Extended);
+        for (headers, start, length, status) in
+            [(plain, "668e33ef", "", "5"), (extended, "6e8a278c", "000000000000100000000000", "6")]
+        {
+            let front = |flags_and_kind: &str| format!("{start}{flags_and_kind}00000000000000ab{length}");
+            assert_eq!(hex(ReplyHeader::none(headers, &request)), front("00010000") + "00000000");
+            let data = front("00010001") + "000002080000000000001000";
+            assert_eq!(hex(ReplyHeader::data(headers, &request)), data);
+            let error = front("00018001") + "000000060000006c0000";
+            assert_eq!(hex(ReplyHeader::error(headers, &request, NbdErrno::Shutdown)), error);
+            for (is_last, done) in [(true, "1"), (false, "0")] {
+                let header = ReplyHeader::block_status(headers, &request, 12, is_last);
+                assert_eq!(hex(header), front(&format!("000{done}000{status}")) + "0000000c");
+            }
+        }
     }
 
     #[test]
@@ -565,7 +656,8 @@ mod tests {
         let decoded = |header: ReplyHeader| decode_simple_reply(header.as_bytes().first_chunk().unwrap());
         assert_eq!(decoded(ReplyHeader::simple(0xab, None)), Some((0xab, 0)));
         assert_eq!(decoded(ReplyHeader::simple(7, Some(NbdErrno::NoSpace))), Some((7, 28)));
-        assert_eq!(decoded(ReplyHeader::none(7)), None);
+        let request = NbdRequest { flags: 0, kind: 0, cookie: 7, offset_bytes: 0, length_bytes: 0 };
+        assert_eq!(decoded(ReplyHeader::none(NbdHeaders::Structured, &request)), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use wattle_rt::{Durability, Unmap};
 
 use super::handshake::{ChosenExport, ExportFacts};
 use super::limits::REQUEST_BYTES_MAX;
-use super::protocol::{NbdErrno, NbdRequest, command_flags as flags, commands};
+use super::protocol::{NbdErrno, NbdHeaders, NbdRequest, command_flags as flags, commands};
 
 /// A request that can be done: its range lies inside the export, and the export allows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,15 +44,17 @@ pub fn decide(
     agreed: &ChosenExport,
 ) -> Result<NbdCommand, NbdErrno> {
     // `flags_allowed`: FUA is allowed everywhere, clients are known to set it on anything.
-    let df = if agreed.structured { flags::DF } else { 0 };
+    let df = if agreed.headers >= NbdHeaders::Structured { flags::DF } else { 0 };
+    let payload = if agreed.headers == NbdHeaders::Extended { flags::PAYLOAD_LEN } else { 0 };
+    let transfer_max = u64::from(REQUEST_BYTES_MAX);
     let (flags_allowed, changes, beyond_end, length_max) = match request.kind {
-        commands::READ => (flags::FUA | df, false, NbdErrno::Invalid, REQUEST_BYTES_MAX),
-        commands::WRITE => (flags::FUA, true, NbdErrno::NoSpace, REQUEST_BYTES_MAX),
+        commands::READ => (flags::FUA | df, false, NbdErrno::Invalid, transfer_max),
+        commands::WRITE => (flags::FUA | payload, true, NbdErrno::NoSpace, transfer_max),
         commands::FLUSH => (flags::FUA, false, NbdErrno::Invalid, 0),
-        commands::TRIM => (flags::FUA, true, NbdErrno::Invalid, u32::MAX),
-        commands::WRITE_ZEROES => (flags::FUA | flags::NO_HOLE, true, NbdErrno::NoSpace, u32::MAX),
+        commands::TRIM => (flags::FUA, true, NbdErrno::Invalid, u64::MAX),
+        commands::WRITE_ZEROES => (flags::FUA | flags::NO_HOLE, true, NbdErrno::NoSpace, u64::MAX),
         commands::BLOCK_STATUS if !agreed.contexts.is_empty() && request.length_bytes > 0 => {
-            (flags::FUA | flags::REQ_ONE, false, NbdErrno::Invalid, u32::MAX)
+            (flags::FUA | flags::REQ_ONE, false, NbdErrno::Invalid, u64::MAX)
         }
         _ => return Err(NbdErrno::Invalid),
     };
@@ -62,7 +64,7 @@ pub fn decide(
     if request.flags & !flags_allowed != 0 || request.length_bytes > length_max {
         return Err(NbdErrno::Invalid);
     }
-    let end = request.offset_bytes.checked_add(u64::from(request.length_bytes));
+    let end = request.offset_bytes.checked_add(request.length_bytes);
     if end.is_none_or(|end| end > export.size_bytes) {
         return Err(beyond_end);
     }
@@ -91,7 +93,7 @@ mod tests {
         kind: u16,
         flags: u16,
         offset_bytes: u64,
-        length_bytes: u32,
+        length_bytes: u64,
         read_only: bool,
     ) -> Result<NbdCommand, NbdErrno> {
         let export = ExportFacts {
@@ -102,7 +104,8 @@ mod tests {
             io_min_bytes: 512,
             checkpoints: Vec::new(),
         };
-        let agreed = ChosenExport { export: 0, structured: true, contexts: Contexts::ALLOCATION };
+        let headers = NbdHeaders::Structured;
+        let agreed = ChosenExport { export: 0, headers, contexts: Contexts::ALLOCATION };
         decide(&NbdRequest { flags, kind, cookie: 0, offset_bytes, length_bytes }, &export, &agreed)
     }
 
@@ -110,11 +113,14 @@ mod tests {
     fn good_requests_become_commands() {
         use Durability::{Cached, Fua};
         assert_eq!(ask(commands::READ, flags::DF | flags::FUA, SIZE - 1, 1, true), Ok(NbdCommand::Read));
-        assert_eq!(ask(commands::WRITE, 0, 0, REQUEST_BYTES_MAX, false), Ok(NbdCommand::Write(Cached)));
+        assert_eq!(
+            ask(commands::WRITE, 0, 0, u64::from(REQUEST_BYTES_MAX), false),
+            Ok(NbdCommand::Write(Cached))
+        );
         assert_eq!(ask(commands::WRITE, flags::FUA, 3, 5, false), Ok(NbdCommand::Write(Fua)));
         assert_eq!(ask(commands::FLUSH, flags::FUA, 0, 0, true), Ok(NbdCommand::Flush));
-        assert_eq!(ask(commands::TRIM, flags::FUA, 0, SIZE as u32, false), Ok(NbdCommand::Trim(Fua)));
-        let zeroes = |flags| ask(commands::WRITE_ZEROES, flags, 0, SIZE as u32, false);
+        assert_eq!(ask(commands::TRIM, flags::FUA, 0, SIZE, false), Ok(NbdCommand::Trim(Fua)));
+        let zeroes = |flags| ask(commands::WRITE_ZEROES, flags, 0, SIZE, false);
         assert_eq!(zeroes(0), Ok(NbdCommand::WriteZeroes(Unmap::Yes, Cached)));
         assert_eq!(zeroes(flags::NO_HOLE | flags::FUA), Ok(NbdCommand::WriteZeroes(Unmap::No, Fua)));
         assert_eq!(ask(commands::READ, 0, SIZE, 0, false), Ok(NbdCommand::Nothing));
@@ -145,6 +151,34 @@ mod tests {
     }
 
     #[test]
+    fn extended_headers_bring_long_ranges_and_say_that_a_payload_follows() {
+        let size_bytes = 1 << 40;
+        let facts = ExportFacts {
+            name: String::new(),
+            description: String::new(),
+            size_bytes,
+            read_only: false,
+            io_min_bytes: 512,
+            checkpoints: Vec::new(),
+        };
+        let agreed =
+            ChosenExport { export: 0, headers: NbdHeaders::Extended, contexts: Contexts::ALLOCATION };
+        let asked = |kind, flags, length_bytes| {
+            decide(&NbdRequest { flags, kind, cookie: 0, offset_bytes: 0, length_bytes }, &facts, &agreed)
+        };
+        for kind in [commands::TRIM, commands::WRITE_ZEROES, commands::BLOCK_STATUS] {
+            assert!(asked(kind, 0, size_bytes).is_ok(), "{kind}");
+            assert!(asked(kind, 0, size_bytes + 1).is_err(), "{kind}");
+            assert_eq!(asked(kind, flags::PAYLOAD_LEN, 8), Err(NbdErrno::Invalid), "{kind}");
+        }
+        for flags in [0, flags::PAYLOAD_LEN] {
+            assert_eq!(asked(commands::WRITE, flags, 512), Ok(NbdCommand::Write(Durability::Cached)));
+        }
+        assert_eq!(asked(commands::READ, flags::PAYLOAD_LEN, 512), Err(NbdErrno::Invalid));
+        assert_eq!(asked(commands::READ, 0, 1 << 32), Err(NbdErrno::Invalid));
+    }
+
+    #[test]
     fn a_status_is_told_to_clients_that_agreed_on_it() {
         let facts = ExportFacts {
             name: String::new(),
@@ -160,7 +194,7 @@ mod tests {
             (Contexts::ALLOCATION, Ok(NbdCommand::Status { one: false })),
             (Contexts::default(), Err(NbdErrno::Invalid)),
         ] {
-            let agreed = ChosenExport { export: 0, structured: true, contexts };
+            let agreed = ChosenExport { export: 0, headers: NbdHeaders::Structured, contexts };
             assert_eq!(decide(&request, &facts, &agreed), expected);
         }
     }
@@ -177,7 +211,7 @@ mod tests {
             }
         }
         for bit in 0..16 {
-            let good = ask(commands::BLOCK_STATUS, 1 << bit, 0, SIZE as u32, true);
+            let good = ask(commands::BLOCK_STATUS, 1 << bit, 0, SIZE, true);
             let one = (bit == 3).then_some(true).or((bit == 0).then_some(false));
             assert_eq!(
                 good,
@@ -186,7 +220,7 @@ mod tests {
             );
         }
         assert_eq!(ask(commands::BLOCK_STATUS, 0, 0, 0, true), Err(NbdErrno::Invalid));
-        let long = REQUEST_BYTES_MAX + 1;
+        let long = u64::from(REQUEST_BYTES_MAX) + 1;
         assert_eq!(ask(commands::READ, 0, 0, long, false), Err(NbdErrno::Invalid));
         assert_eq!(ask(commands::WRITE, 0, 0, long, false), Err(NbdErrno::Invalid));
         assert_eq!(ask(commands::FLUSH, 0, 0, 1, false), Err(NbdErrno::Invalid));

@@ -182,6 +182,7 @@ impl Client {
     }
 
     pub async fn request(&self, kind: u16, flags: u16, cookie: u64, offset_bytes: u64, length_bytes: u32) {
+        let length_bytes = length_bytes.into();
         self.send(&NbdRequest { flags, kind, cookie, offset_bytes, length_bytes }.encode()).await;
     }
 
@@ -244,7 +245,7 @@ pub fn reads(count: u64, length_bytes: u32, stride_bytes: u64) -> Vec<u8> {
         kind: proto::commands::READ,
         cookie,
         offset_bytes: cookie * stride_bytes,
-        length_bytes,
+        length_bytes: length_bytes.into(),
     };
     (0..count).flat_map(|cookie| read(cookie).encode()).collect()
 }

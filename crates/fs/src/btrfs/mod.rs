@@ -31,8 +31,8 @@ use crate::error::{Error, Note};
 use crate::source::{ByteSource, SIZE_MAX};
 use crate::usage::FileSystemUsage;
 use crate::{
-    About, DirEntry, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem, FileTime, FsNode,
-    link_target,
+    About, DeviceNumber, DirEntry, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem,
+    FileTime, FsNode, link_target,
 };
 
 use chunks::Chunks;
@@ -374,16 +374,18 @@ const EMPTY_DIRECTORY: FileMetadata = FileMetadata {
     modified: FileTime { seconds: 0, nanoseconds: 0 },
     changed: FileTime { seconds: 0, nanoseconds: 0 },
     created: None,
+    device: None,
 };
 
 impl Inode {
     fn decode(b: &[u8]) -> Option<Self> {
         const NO_CHECKSUMS: u64 = 1;
         let mode = le32(b, 52)?;
+        let kind = FileKind::of_mode(mode)?;
         let time = |at| Some(FileTime::new(le64(b, at)?.cast_signed(), le32(b, at + 8)?));
         Some(Self {
             metadata: FileMetadata {
-                kind: FileKind::of_mode(mode)?,
+                kind,
                 mode: mode & 0o7777,
                 uid: le32(b, 44)?,
                 gid: le32(b, 48)?,
@@ -394,10 +396,16 @@ impl Inode {
                 changed: time(124)?,
                 modified: time(136)?,
                 created: Some(time(148)?),
+                device: if kind.is_device() { Some(device(le64(b, 56)?)) } else { None },
             },
             verified: le64(b, 64)? & NO_CHECKSUMS == 0,
         })
     }
+}
+
+/// As the kernel holds it: 12 and 20 bits.
+fn device(number: u64) -> DeviceNumber {
+    DeviceNumber { major: (number >> 20 & 0xfff) as u32, minor: (number & 0xf_ffff) as u32 }
 }
 
 /// Whether the record of where a subvolume is says this directory and this name.
@@ -556,5 +564,17 @@ pub fn seal(image: &mut [u8]) {
             let sum = crc32c::crc32c(&block[checksum::BYTES_MAX..]);
             block[..4].copy_from_slice(&sum.to_le_bytes());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Linux 6.12 wrote them: `mknod b 259 300` and `mknod c 4095 1048575`.
+    #[test]
+    fn devices_are_numbered_as_the_kernel_holds_them() {
+        assert_eq!(device(0x1030_012c), DeviceNumber { major: 259, minor: 300 });
+        assert_eq!(device(0xffff_ffff), DeviceNumber { major: 4095, minor: 1_048_575 });
     }
 }

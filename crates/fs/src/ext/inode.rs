@@ -6,7 +6,7 @@ use crate::ext::Ext;
 use crate::ext::checksum::{crc, crc_without};
 use crate::ext::superblock::{ExtFeatures, FeatureWord};
 use crate::source::SIZE_MAX;
-use crate::{FileKind, FileMetadata, FileTime};
+use crate::{DeviceNumber, FileKind, FileMetadata, FileTime};
 
 /// Bytes of an inode that say where its data is, or are a link's target.
 pub const MAP_BYTES: usize = 60;
@@ -119,6 +119,11 @@ impl Inode {
                 modified: time(0x10, 0x88)?,
                 changed: time(0xc, 0x84)?,
                 created: later(0x94).and_then(|_| time(0x90, 0x94)),
+                device: if kind.is_device() {
+                    Some(device(le32(b, MAP_AT)?, le32(b, MAP_AT + 4)?))
+                } else {
+                    None
+                },
             },
             seed: crc(seed, &le32(b, 0x64)?.to_le_bytes()),
             map: *b.get(MAP_AT..)?.first_chunk()?,
@@ -162,6 +167,15 @@ impl Inode {
 
     pub fn damaged(&self, what: &'static str) -> Error {
         Error::Damaged { structure: "ext inode", at: self.number, what }
+    }
+}
+
+/// The first two words of the map of a device file: a number of 8 and 8 bits in the first, or one
+/// of 12 and 20 bits in the second.
+fn device(short: u32, wide: u32) -> DeviceNumber {
+    match short {
+        0 => DeviceNumber { major: wide >> 8 & 0xfff, minor: wide & 0xff | wide >> 12 & 0xfff00 },
+        _ => DeviceNumber { major: short >> 8 & 0xff, minor: short & 0xff },
     }
 }
 

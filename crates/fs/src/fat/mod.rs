@@ -266,6 +266,7 @@ impl FileSystem for Fat {
             modified: entry.modified,
             changed: entry.modified,
             created: Some(entry.created),
+            device: None,
         })
     }
 

@@ -403,6 +403,7 @@ impl FileSystem for Ntfs {
             modified: stamp(8),
             changed: stamp(16),
             created: Some(stamp(0)),
+            device: None,
         })
     }
 

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::source::SIZE_MAX;
 use crate::xfs::fork::Fork;
 use crate::xfs::{Xfs, checksum_is_right};
-use crate::{FileKind, FileMetadata, FileTime};
+use crate::{DeviceNumber, FileKind, FileMetadata, FileTime};
 
 const MAGIC: u16 = 0x494e;
 const CHECKSUM_AT: usize = 100;
@@ -121,6 +121,7 @@ impl Inode {
                 modified: time(40)?,
                 changed: time(48)?,
                 created: if version >= 3 { time(144) } else { None },
+                device: if kind.is_device() { Some(device(be32(b, fork_at)?)) } else { None },
             },
             format: Format::decode(u8_at(b, 5)?)?,
             extents: if wide { be64(b, 24)? } else { u64::from(be32(b, 76)?) },
@@ -151,6 +152,11 @@ impl Inode {
     pub fn damaged(&self, what: &'static str) -> Error {
         Error::Damaged { structure: "xfs inode", at: self.number, what }
     }
+}
+
+/// As in System V: 14 and 18 bits.
+fn device(number: u32) -> DeviceNumber {
+    DeviceNumber { major: number >> 18, minor: number & 0x3_ffff }
 }
 
 /// Seconds and nanoseconds, 32 bits each.

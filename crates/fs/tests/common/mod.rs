@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
-use wattle_fs::{FileKind, FileSystem, FsNode, ReadAt};
+use wattle_fs::{DeviceNumber, FileKind, FileSystem, FsNode, ReadAt};
 
 /// An image file that is read from.
 pub struct Image(File);
@@ -194,6 +194,21 @@ fn attributes(root: &Path) {
     touch("2001-09-09 01:46:40.987654321 UTC", "link-1");
     run(program("mkfifo").arg(root.join("fifo"))).unwrap();
     drop(std::os::unix::net::UnixListener::bind(root.join("socket")));
+    devices(root);
+}
+
+/// Device files, which only root can make: with numbers that fit into 16 bits, and the largest of
+/// XFS.
+fn devices(root: &Path) {
+    for (name, kind, major, minor) in [
+        ("null", "c", "1", "3"),
+        ("disk", "b", "8", "17"),
+        ("wide", "b", "259", "300"),
+        ("most", "c", "511", "262143"),
+    ] {
+        let made = program("mknod").arg(root.join(name)).args([kind, major, minor]).status();
+        assert!(made.is_ok_and(|made| made.success()) || !rustix::process::geteuid().is_root(), "{name}");
+    }
 }
 
 /// What need not be the same.
@@ -278,9 +293,14 @@ fn same(
         _ if kind.is_symlink() => FileKind::Symlink,
         _ if kind.is_fifo() => FileKind::Fifo,
         _ if kind.is_socket() => FileKind::Socket,
+        _ if kind.is_char_device() => FileKind::CharDevice,
+        _ if kind.is_block_device() => FileKind::BlockDevice,
         _ => panic!("{name}: {kind:?} is in no tree here"),
     };
     assert_eq!(here.kind, expected, "{name}");
+    let number = |rdev| DeviceNumber { major: rustix::fs::major(rdev), minor: rustix::fs::minor(rdev) };
+    let device = here.kind.is_device().then(|| number(there.rdev()));
+    assert_eq!(here.device, device, "{name}");
     assert_eq!((here.mode, here.uid, here.gid), (there.mode() & 0o7777, there.uid(), there.gid()), "{name}");
     let kept = (!except.beyond_2038 || there.mtime() <= i64::from(i32::MAX))
         && except.times_of.is_none_or(|name| !path.ends_with(name));

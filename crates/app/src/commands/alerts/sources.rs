@@ -118,7 +118,8 @@ impl AlertSources for Sources {
 
     fn drives(&self, server: &ServerReport) -> Option<Vec<DriveFault>> {
         let members = server.arrays.iter().flat_map(|array| array.members.iter().chain(&array.replacements));
-        let known = self.drives.as_ref()?.by_member(members.filter_map(|member| member.member.as_deref()));
+        let known =
+            self.drives.as_ref()?.ask_by_member(members.filter_map(|member| member.member.as_deref()));
         let says_fault = |(member, health): (&String, &DriveHealth)| {
             let what = "its own verdict (SMART) is that it is failing".to_owned();
             (health.is_healthy == Some(false)).then(|| DriveFault { member: member.clone(), what })

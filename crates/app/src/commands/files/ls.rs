@@ -6,7 +6,7 @@ use wattle_control::members::MemberAccess;
 
 use serde::Serialize;
 use wattle_control::{Code, Problem};
-use wattle_fs::{FileKind, FileMetadata, FileTime, FsNode};
+use wattle_fs::{DeviceNumber, FileKind, FileMetadata, FileTime, FsNode};
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::time;
 
@@ -39,6 +39,9 @@ struct EntryReport {
     gid: u32,
     size_bytes: u64,
     modified: Option<String>,
+    /// Which device it stands for: major and minor number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<[u32; 2]>,
     /// Where a symbolic link leads.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
@@ -177,12 +180,20 @@ fn text(found: &[Found], long: bool) -> String {
             metadata.links.to_string(),
             metadata.uid.to_string(),
             metadata.gid.to_string(),
-            metadata.size_bytes.to_string(),
+            size_text(metadata),
             rfc3339(metadata.modified).unwrap_or_else(|| metadata.modified.seconds.to_string()),
             name,
         ]
     };
     table("", &found.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Of a device its number, as ls(1) has it.
+fn size_text(metadata: &FileMetadata) -> String {
+    match metadata.device {
+        Some(DeviceNumber { major, minor }) => format!("{major},{minor}"),
+        None => metadata.size_bytes.to_string(),
+    }
 }
 
 /// As ls(1) shows it.
@@ -229,6 +240,7 @@ fn report(found: Found) -> EntryReport {
         gid: metadata.gid,
         size_bytes: metadata.size_bytes,
         modified: rfc3339(metadata.modified),
+        device: metadata.device.map(|device| [device.major, device.minor]),
         target: target.as_deref().map(shown),
         inode: node.inode,
         subvolume: (node.tree != 0).then_some(node.tree),
@@ -262,6 +274,7 @@ mod tests {
                 modified: at,
                 changed: at,
                 created: None,
+                device: None,
             };
             assert_eq!(mode_text(&metadata), text);
         }

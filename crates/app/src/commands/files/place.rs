@@ -11,12 +11,13 @@ use std::path::Path;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
-    chmodat, chownat, fchmod, fchown, fstat, fstatvfs, fsync, futimens, linkat, mkdirat, mkfifoat, openat,
-    readlinkat, renameat, renameat_with, setxattr, statat, symlinkat, syncfs, unlinkat, utimensat,
+    chmodat, chownat, fchmod, fchown, fstat, fstatvfs, fsync, futimens, linkat, major, makedev, minor,
+    mkdirat, mkfifoat, mknodat, openat, readlinkat, renameat, renameat_with, setxattr, statat, symlinkat,
+    syncfs, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use wattle_fs::{FileKind, FileMetadata, FileTime};
+use wattle_fs::{DeviceNumber, FileKind, FileMetadata, FileTime};
 
 /// A directory below the one that files are put into, or that one.
 pub struct OutputDirectory {
@@ -105,6 +106,12 @@ impl OutputDirectory {
         Ok(mkfifoat(&self.fd, OsStr::from_bytes(name), Mode::RUSR | Mode::WUSR)?)
     }
 
+    /// Makes a device file.
+    pub fn make_device(&self, name: &[u8], kind: FileType, device: DeviceNumber) -> io::Result<()> {
+        let number = makedev(device.major, device.minor);
+        Ok(mknodat(&self.fd, OsStr::from_bytes(name), kind, Mode::RUSR | Mode::WUSR, number)?)
+    }
+
     /// Gives a file of another directory one more name here.
     pub fn make_link(&self, name: &[u8], from: &Self, from_name: &[u8]) -> io::Result<()> {
         let (from_name, name) = (OsStr::from_bytes(from_name), OsStr::from_bytes(name));
@@ -158,21 +165,16 @@ impl OutputDirectory {
         dress(&self.fd, metadata, owner)
     }
 
-    /// Gives a link or a pipe that was just made its owner and times, and a pipe its permissions.
+    /// Gives a link, pipe or device file that was just made its owner and times, and all but a link
+    /// its permissions.
     /// In a directory that others may write to, another file may have its name by now, such as a
     /// second name of one that matters: so what has the name is held first, and refused if it
     /// cannot be what was made.
     pub fn dress_name(&self, name: &[u8], metadata: &FileMetadata, owner: bool) -> io::Result<MadeName> {
         let held = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let held = openat(&self.fd, OsStr::from_bytes(name), held, Mode::empty())?;
-        let (found, expected) = (
-            fstat(&held)?,
-            match metadata.kind {
-                FileKind::Symlink => FileType::Symlink,
-                _ => FileType::Fifo,
-            },
-        );
-        let is_ours = FileType::from_raw_mode(found.st_mode) == expected
+        let found = fstat(&held)?;
+        let is_ours = FileType::from_raw_mode(found.st_mode) == file_type(metadata.kind)
             && found.st_uid == geteuid().as_raw()
             && found.st_nlink == 1;
         if !is_ours {
@@ -184,7 +186,7 @@ impl OutputDirectory {
         }
         // The name that the kernel has for the descriptor.
         let path = format!("/proc/self/fd/{}", held.as_raw_fd());
-        if metadata.kind == FileKind::Fifo {
+        if metadata.kind != FileKind::Symlink {
             // A link has no permissions of its own.
             chmodat(CWD, &path, permissions(metadata, owner), AtFlags::empty())?;
         }
@@ -205,7 +207,25 @@ impl AsFd for OutputDirectory {
     }
 }
 
-/// A link or a pipe that was just made, held.
+/// What a file of a kind is here.
+pub fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::File => FileType::RegularFile,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
+        FileKind::CharDevice => FileType::CharacterDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+        FileKind::Fifo => FileType::Fifo,
+        FileKind::Socket => FileType::Socket,
+    }
+}
+
+/// Which device a device file that is there stands for.
+pub fn device_of(found: &Stat) -> DeviceNumber {
+    DeviceNumber { major: major(found.st_rdev), minor: minor(found.st_rdev) }
+}
+
+/// A link, pipe or device file that was just made, held.
 pub struct MadeName(OwnedFd);
 
 impl MadeName {
@@ -280,6 +300,7 @@ mod tests {
             modified: long_ago,
             changed: long_ago,
             created: None,
+            device: None,
         }
     }
 

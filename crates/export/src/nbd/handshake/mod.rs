@@ -6,8 +6,8 @@
 
 use super::limits::REQUEST_BYTES_MAX;
 use super::protocol::{
-    self as proto, ContextQuery, Fields, InfoQuery, allocation, changes, handshake_flags, infos, options,
-    replies, transmission_flags,
+    self as proto, ContextQuery, Fields, InfoQuery, NbdHeaders, allocation, changes, handshake_flags, infos,
+    options, replies, transmission_flags,
 };
 
 /// Data of an option beyond this is skipped and refused: a name of 4096 bytes and some hundreds of
@@ -77,14 +77,14 @@ impl Contexts {
 
 impl ExportFacts {
     /// The transmission flags of this export. `DF` means something only with structured replies.
-    fn flags(&self, structured: bool) -> u16 {
+    fn flags(&self, headers: NbdHeaders) -> u16 {
         use transmission_flags as flags;
         let access = if self.read_only {
             flags::READ_ONLY
         } else {
             flags::SEND_FUA | flags::SEND_TRIM | flags::SEND_WRITE_ZEROES
         };
-        let df = if structured { flags::SEND_DF } else { 0 };
+        let df = if headers >= NbdHeaders::Structured { flags::SEND_DF } else { 0 };
         flags::HAS_FLAGS | flags::SEND_FLUSH | flags::CAN_MULTI_CONN | access | df
     }
 
@@ -106,8 +106,8 @@ impl ExportFacts {
 pub struct ChosenExport {
     /// Position in the list of exports.
     pub export: usize,
-    /// Reads are answered with structured replies.
-    pub structured: bool,
+    /// What requests and replies begin with.
+    pub headers: NbdHeaders,
     /// What a client may ask the status of.
     pub contexts: Contexts,
 }
@@ -135,7 +135,7 @@ pub struct Handshake<'a> {
     default: Option<usize>,
     state: State,
     client_flags: u16,
-    structured: bool,
+    headers: NbdHeaders,
     /// What the client wants to know, and of which export.
     contexts: Option<(usize, Contexts)>,
     options_left: u32,
@@ -174,7 +174,7 @@ impl<'a> Handshake<'a> {
             default,
             state: State::ClientFlags,
             client_flags: 0,
-            structured: false,
+            headers: NbdHeaders::Simple,
             contexts: None,
             options_left: OPTIONS_MAX,
             tls: TlsStep::None,
@@ -261,7 +261,7 @@ impl<'a> Handshake<'a> {
         match (option, self.tls) {
             (options::STARTTLS, TlsStep::Required) if data.is_empty() => {
                 reply(replies::ACK, &[]);
-                (self.tls, self.structured, self.contexts) = (TlsStep::Begun, false, None);
+                (self.tls, self.headers, self.contexts) = (TlsStep::Begun, NbdHeaders::Simple, None);
                 return HandshakeStep::StartTls;
             }
             (options::STARTTLS, TlsStep::Required | TlsStep::Begun) => {
@@ -277,15 +277,24 @@ impl<'a> Handshake<'a> {
                 reply(replies::ACK, &[]);
                 HandshakeStep::Close
             }
-            options::LIST | options::STRUCTURED_REPLY if !data.is_empty() => reply(replies::ERR_INVALID, &[]),
+            options::LIST | options::STRUCTURED_REPLY | options::EXTENDED_HEADERS if !data.is_empty() => {
+                reply(replies::ERR_INVALID, &[])
+            }
             options::LIST => {
                 for export in self.exports {
                     reply(replies::SERVER, &server_entry(&export.name));
                 }
                 reply(replies::ACK, &[])
             }
+            options::STRUCTURED_REPLY if self.headers == NbdHeaders::Extended => {
+                reply(replies::ERR_EXT_HEADER_REQD, &[])
+            }
             options::STRUCTURED_REPLY => {
-                self.structured = true;
+                self.headers = NbdHeaders::Structured;
+                reply(replies::ACK, &[])
+            }
+            options::EXTENDED_HEADERS => {
+                self.headers = NbdHeaders::Extended;
                 reply(replies::ACK, &[])
             }
             options::LIST_META_CONTEXT | options::SET_META_CONTEXT => self.contexts(option, data, out),
@@ -300,7 +309,7 @@ impl<'a> Handshake<'a> {
         };
         let facts = &self.exports[export];
         out.extend_from_slice(&facts.size_bytes.to_be_bytes());
-        out.extend_from_slice(&facts.flags(self.structured).to_be_bytes());
+        out.extend_from_slice(&facts.flags(self.headers).to_be_bytes());
         if self.client_flags & handshake_flags::NO_ZEROES == 0 {
             out.extend_from_slice(&[0; 124]);
         }
@@ -308,9 +317,9 @@ impl<'a> Handshake<'a> {
     }
 
     fn chosen(&self, export: usize) -> ChosenExport {
-        let chosen = self.contexts.filter(|(of, _)| self.structured && *of == export);
+        let chosen = self.contexts.filter(|(of, _)| *of == export);
         let contexts = chosen.map_or_else(Contexts::default, |(_, contexts)| contexts);
-        ChosenExport { export, structured: self.structured, contexts }
+        ChosenExport { export, headers: self.headers, contexts }
     }
 
     /// Lists or sets metadata contexts. A namespace is a question, not a choice.
@@ -321,7 +330,9 @@ impl<'a> Handshake<'a> {
             self.contexts = None;
         }
         let found = match ContextQuery::decode(data) {
-            Some(query) if self.structured => self.find(query.name).map(|export| (export, query.queries)),
+            Some(query) if self.headers >= NbdHeaders::Structured => {
+                self.find(query.name).map(|export| (export, query.queries))
+            }
             _ => {
                 reply(replies::ERR_INVALID, &[]);
                 return HandshakeStep::Reply;
@@ -381,7 +392,7 @@ impl<'a> Handshake<'a> {
             replies::INFO,
             &info(infos::EXPORT, |data| {
                 data.extend_from_slice(&facts.size_bytes.to_be_bytes());
-                data.extend_from_slice(&facts.flags(self.structured).to_be_bytes());
+                data.extend_from_slice(&facts.flags(self.headers).to_be_bytes());
             }),
         );
         if query.wants(infos::NAME) {

@@ -79,7 +79,7 @@ fn go_chooses_an_export_however_the_bytes_arrive() {
             step,
             HandshakeStep::Transmit(ChosenExport {
                 export: 1,
-                structured: true,
+                headers: NbdHeaders::Structured,
                 contexts: Contexts::default()
             })
         );
@@ -105,7 +105,7 @@ fn export_name_is_answered_without_zeroes_only_if_the_client_agrees() {
             step,
             HandshakeStep::Transmit(ChosenExport {
                 export: 0,
-                structured: false,
+                headers: NbdHeaders::Simple,
                 contexts: Contexts::default()
             })
         );
@@ -120,7 +120,11 @@ fn the_empty_name_is_the_only_export_or_none() {
     let (_, step, _) = run(&[export("a")], &go, 64);
     assert_eq!(
         step,
-        HandshakeStep::Transmit(ChosenExport { export: 0, structured: false, contexts: Contexts::default() })
+        HandshakeStep::Transmit(ChosenExport {
+            export: 0,
+            headers: NbdHeaders::Simple,
+            contexts: Contexts::default()
+        })
     );
     let (out, step, _) = run(&[export("a"), export("b")], &go, 64);
     assert_eq!((split(&out)[0].1, step), (replies::ERR_UNKNOWN, HandshakeStep::More));
@@ -153,7 +157,7 @@ fn list_names_every_export() {
 #[test]
 fn what_is_not_offered_is_refused_and_the_handshake_goes_on() {
     let mut input = FIXED.to_vec();
-    let refused = [options::STARTTLS, 11, 0, u32::MAX, 12, 99];
+    let refused = [options::STARTTLS, 13, 0, u32::MAX, 12, 99];
     refused.iter().for_each(|unknown| input.extend(option(*unknown, b"data")));
     input.extend(option(options::GO, &query("none such", &[])));
     input.extend(option(options::GO, b"junk"));
@@ -161,7 +165,11 @@ fn what_is_not_offered_is_refused_and_the_handshake_goes_on() {
     let (out, step, _) = run(&[export("a")], &input, 64);
     assert_eq!(
         step,
-        HandshakeStep::Transmit(ChosenExport { export: 0, structured: false, contexts: Contexts::default() })
+        HandshakeStep::Transmit(ChosenExport {
+            export: 0,
+            headers: NbdHeaders::Simple,
+            contexts: Contexts::default()
+        })
     );
     let replies = split(&out);
     assert!(replies[..6].iter().all(|reply| reply.1 == replies::ERR_UNSUP));
@@ -180,7 +188,7 @@ fn long_options_are_skipped_and_refused() {
             step,
             HandshakeStep::Transmit(ChosenExport {
                 export: 0,
-                structured: false,
+                headers: NbdHeaders::Simple,
                 contexts: Contexts::default()
             })
         );
@@ -251,7 +259,7 @@ fn nothing_is_told_before_tls() {
 fn what_was_said_in_clear_is_forgotten() {
     let exports = [export("a")];
     let (mut handshake, mut out) = (Handshake::new(&exports, Some(0)).requiring_tls(), Vec::new());
-    handshake.structured = true;
+    handshake.headers = NbdHeaders::Structured;
     for message in [FIXED.to_vec(), option(options::STARTTLS, &[])] {
         assert_eq!(handshake.advance(&message, &mut out).0, message.len());
     }
@@ -261,7 +269,11 @@ fn what_was_said_in_clear_is_forgotten() {
     let (_, step) = handshake.advance(&option(options::GO, &query("", &[])), &mut out);
     assert_eq!(
         step,
-        HandshakeStep::Transmit(ChosenExport { export: 0, structured: false, contexts: Contexts::default() })
+        HandshakeStep::Transmit(ChosenExport {
+            export: 0,
+            headers: NbdHeaders::Simple,
+            contexts: Contexts::default()
+        })
     );
 }
 
@@ -280,7 +292,7 @@ fn the_preferred_size_is_one_the_protocol_can_say() {
 fn a_read_only_export_says_so() {
     let facts = ExportFacts { read_only: true, ..export("a") };
     // Has flags, read-only, flush, multi-conn.
-    assert_eq!(facts.flags(false), 0x107);
+    assert_eq!(facts.flags(NbdHeaders::Simple), 0x107);
 }
 
 /// Sometimes an option that makes sense, sometimes any bytes.
@@ -350,7 +362,7 @@ fn contexts_are_agreed_on_for_the_export_that_is_chosen() {
             option(options::GO, &query("a", &[])),
         ];
         let (out, step, _) = run(&exports, &input.concat(), 64);
-        let chosen = ChosenExport { export: 0, structured: true, contexts: Contexts(agreed) };
+        let chosen = ChosenExport { export: 0, headers: NbdHeaders::Structured, contexts: Contexts(agreed) };
         assert_eq!(step, HandshakeStep::Transmit(chosen), "{queries:?}");
         let number = |name: &str| match [base, monday, tuesday].iter().position(|known| *known == name) {
             Some(at) if kind == set => at as u32 + 1,
@@ -391,6 +403,23 @@ fn contexts_need_structured_replies_and_sense() {
     let (_, step, _) = run(&[export("a")], &input, 64);
     assert_eq!(
         step,
-        HandshakeStep::Transmit(ChosenExport { export: 0, structured: true, contexts: Contexts::default() })
+        HandshakeStep::Transmit(ChosenExport {
+            export: 0,
+            headers: NbdHeaders::Structured,
+            contexts: Contexts::default()
+        })
     );
+}
+
+#[test]
+fn extended_headers_imply_structured_replies_and_outlast_them() {
+    let asked = [options::STRUCTURED_REPLY, options::EXTENDED_HEADERS, options::STRUCTURED_REPLY];
+    let go = option(options::GO, &query("a", &[]));
+    let set = option(options::SET_META_CONTEXT, &contexts("a", &["base:allocation"]));
+    let input = [FIXED.to_vec(), asked.map(|asked| option(asked, &[])).concat(), set, go].concat();
+    let (out, step, _) = run(&[export("a")], &input, 64);
+    let kinds: Vec<u32> = split(&out).into_iter().map(|(_, kind, _)| kind).take(3).collect();
+    assert_eq!(kinds, [replies::ACK, replies::ACK, replies::ERR_EXT_HEADER_REQD]);
+    let (headers, contexts) = (NbdHeaders::Extended, Contexts::ALLOCATION);
+    assert_eq!(step, HandshakeStep::Transmit(ChosenExport { export: 0, headers, contexts }));
 }

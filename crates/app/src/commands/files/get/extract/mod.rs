@@ -19,7 +19,7 @@ use wattle_control::Problem;
 use wattle_fs::{DirEntry, Error, FileKind, FileMetadata, FsNode};
 
 use super::checksums::{Checksums, Sum, sum_of_file};
-use crate::commands::files::place::{OutputDirectory, dress, is_name};
+use crate::commands::files::place::{OutputDirectory, device_of, dress, file_type, is_name};
 use crate::commands::files::{Failure, Opened, join, kind_name};
 use crate::commands::loss::FileLoss;
 use crate::output::{self, text::printable};
@@ -264,7 +264,19 @@ impl<'a> Extraction<'a> {
                 }
                 kept
             }
-            kind => return Err(Stop::This(format!("a {} is not made", kind_name(kind)))),
+            kind @ (FileKind::CharDevice | FileKind::BlockDevice) => {
+                let Some(device) = metadata.device.filter(|_| self.owner) else {
+                    return Err(Stop::This(format!("a {} is made by root alone", kind_name(kind))));
+                };
+                let of_kind = file_type(kind);
+                let kept = self.is_kept(place, name, of_kind, |found| Ok(device_of(found) == device))?;
+                if !kept {
+                    let dress = |draft: &[u8]| self.dress_name(place, draft, node, &metadata);
+                    self.draft(place, name, |draft| place.make_device(draft, of_kind, device), dress)?;
+                }
+                kept
+            }
+            FileKind::Socket => return Err(Stop::This("a socket is not made".to_owned())),
         };
         Ok(Made::done(ExtractCounts::one(metadata.kind, kept)))
     }

@@ -21,6 +21,7 @@ pub struct ExtractCounts {
     /// Further names of files that came out.
     pub(in crate::commands::files::get) hard_links: u64,
     pub(in crate::commands::files::get) fifos: u64,
+    pub(in crate::commands::files::get) devices: u64,
     /// Of files, holes included.
     pub(in crate::commands::files::get) bytes: u64,
     /// Of all these, how many were there already, and are the same.
@@ -37,6 +38,9 @@ impl fmt::Display for ExtractCounts {
             "{} files ({} bytes), {} directories, {links} links and pipes",
             self.files, self.bytes, self.directories
         )?;
+        if self.devices > 0 {
+            write!(f, ", {} device files", self.devices)?;
+        }
         match self.kept {
             0 => Ok(()),
             kept => write!(f, " ({kept} of them from before)"),
@@ -47,7 +51,7 @@ impl fmt::Display for ExtractCounts {
 impl ExtractCounts {
     /// All that came out.
     pub fn whole(self) -> u64 {
-        self.files + self.directories + self.symlinks + self.hard_links + self.fifos
+        self.files + self.directories + self.symlinks + self.hard_links + self.fifos + self.devices
     }
 }
 
@@ -115,6 +119,7 @@ impl std::ops::AddAssign for ExtractCounts {
         self.symlinks += other.symlinks;
         self.hard_links += other.hard_links;
         self.fifos += other.fifos;
+        self.devices += other.devices;
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.kept += other.kept;
         self.not_extracted += other.not_extracted;
@@ -130,6 +135,7 @@ impl ExtractCounts {
             directories: one(kind == FileKind::Directory),
             symlinks: one(kind == FileKind::Symlink),
             fifos: one(kind == FileKind::Fifo),
+            devices: one(kind.is_device()),
             kept: one(kept),
             ..Self::default()
         }

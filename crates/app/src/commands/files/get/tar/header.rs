@@ -1,7 +1,7 @@
 //! Headers of members of a tar archive: ustar (POSIX.1-1988), with what does not fit into that in a
 //! header of its own before it (pax, POSIX.1-2001).
 
-use wattle_fs::{FileMetadata, FileTime};
+use wattle_fs::{DeviceNumber, FileMetadata, FileTime};
 
 /// What everything in an archive is a multiple of.
 pub const BLOCK_BYTES: usize = 512;
@@ -22,6 +22,10 @@ pub enum TarKind<'a> {
     Symlink(&'a [u8]),
     Directory,
     Fifo,
+    /// Its number is in the metadata.
+    CharDevice,
+    /// The same.
+    BlockDevice,
 }
 
 /// The headers of a member. `attributes` are extended ones, by name.
@@ -38,6 +42,8 @@ pub fn member(
         TarKind::Symlink(to) => (b'2', 0, to),
         TarKind::Directory => (b'5', 0, b""),
         TarKind::Fifo => (b'6', 0, b""),
+        TarKind::CharDevice => (b'3', 0, b""),
+        TarKind::BlockDevice => (b'4', 0, b""),
     };
     let mut records = Vec::new();
     let name = match kind {
@@ -73,7 +79,7 @@ pub fn member(
     }
     let mut bytes = Vec::new();
     if !records.is_empty() {
-        let plain = FileMetadata { mode: 0o644, uid: 0, gid: 0, ..*metadata };
+        let plain = FileMetadata { mode: 0o644, uid: 0, gid: 0, device: None, ..*metadata };
         let len = records.len() as u64;
         bytes.extend(block(b"././@PaxHeader", b'x', len, b"", &plain, whole.unwrap_or(0)));
         bytes.extend(&records);
@@ -127,8 +133,9 @@ fn block(
     put(156, &[flag]);
     put(157, &link[..link.len().min(NAME_BYTES)]);
     put(257, b"ustar\x0000");
-    put(329, b"0000000");
-    put(337, b"0000000");
+    let DeviceNumber { major, minor } = metadata.device.unwrap_or(DeviceNumber { major: 0, minor: 0 });
+    put(329, format!("{major:07o}").as_bytes());
+    put(337, format!("{minor:07o}").as_bytes());
     let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     block

@@ -19,7 +19,7 @@ use wattle_fs::{DirEntry, FileKind, FileMetadata, FsNode};
 
 use super::extract::{DEPTH_MAX, ExtractCounts};
 use crate::commands::files::place::is_name;
-use crate::commands::files::{Failure, Opened, hex_unless_text, join, kind_name, shown};
+use crate::commands::files::{Failure, Opened, hex_unless_text, join, shown};
 use crate::commands::loss::FileLoss;
 use crate::output::{self, text::printable};
 use header::{BLOCK_BYTES, TarKind};
@@ -216,7 +216,9 @@ impl<'a, W: Write> TarStream<'a, W> {
                 self.head(path, TarKind::Symlink(&target), node, &metadata)?;
             }
             FileKind::Fifo => self.head(path, TarKind::Fifo, node, &metadata)?,
-            kind => return Err(Stop::This(format!("a {} is not made", kind_name(kind)))),
+            FileKind::CharDevice => self.head(path, TarKind::CharDevice, node, &metadata)?,
+            FileKind::BlockDevice => self.head(path, TarKind::BlockDevice, node, &metadata)?,
+            FileKind::Socket => return Err(Stop::This("a socket is not made".to_owned())),
         }
         self.counts += ExtractCounts::one(metadata.kind, false);
         Ok(())

@@ -10,6 +10,7 @@ use wattle_rt::{Durability, Unmap};
 
 use super::limits::{DATA_BYTES_MAX, DISCARD_RANGES_MAX};
 use super::pdu::ENTRY_BYTES;
+use super::reservation::Access;
 
 /// The bytes of a logical block.
 pub const BLOCK_BYTES: u64 = 512;
@@ -50,6 +51,12 @@ impl NvmeStatus {
     pub const INVALID_FIELD: Self = Self(0x02 | Self::DO_NOT_RETRY);
     /// The identifier is that of a command under way.
     pub const ID_CONFLICT: Self = Self(0x03 | Self::DO_NOT_RETRY);
+    /// What an order would change cannot be kept: it may be given again.
+    pub const INTERNAL: Self = Self(0x06);
+    /// Identifiers of hosts have 128 bits.
+    pub const HOST_ID_FORMAT: Self = Self(0x18 | Self::DO_NOT_RETRY);
+    /// The reservation of another host forbids it, or the key is another one.
+    pub const RESERVATION_CONFLICT: Self = Self(0x83 | Self::DO_NOT_RETRY);
     /// The volume was stopped: this path leads nowhere, another one, or a later one, may.
     pub const INTERNAL_PATH: Self = Self(0x300);
     /// There is no such namespace.
@@ -201,6 +208,18 @@ pub enum IoPlan {
     Discard(usize),
     /// Nothing is to be done.
     Nothing,
+}
+
+impl IoPlan {
+    /// What it does to data, as far as a reservation is concerned.
+    pub(super) fn access(&self) -> Access {
+        match self {
+            Self::Read(_) => Access::Read,
+            Self::Write(..) | Self::Flush | Self::WriteZeroes(..) | Self::Discard(_) | Self::Nothing => {
+                Access::Write
+            }
+        }
+    }
 }
 
 /// A range of a namespace, in bytes; it ends inside.

@@ -31,6 +31,7 @@ use super::limits::{DISCOVERY_IDLE_MAX, QUEUE_ENTRIES_MAX};
 use super::pdu::{
     self, DIGEST_BYTES, Digests, FaultStatus, HostPdu, InitializeRequest, PduFault, PduFrame, PduLimits,
 };
+use super::reservation::{Lane, ReservationGate};
 use super::subsystem::{Controller, Disconnect, NvmeSubsystem};
 use super::transfer::Transfers;
 use crate::clients::channel::Channel;
@@ -55,6 +56,9 @@ pub(super) struct Namespace {
     pub(super) nsid: u32,
     pub(super) guid: [u8; 16],
     pub(super) volume: Volume,
+    /// What commands pass, and where those of this core are counted.
+    pub(super) gate: Arc<ReservationGate>,
+    pub(super) lane: Arc<Lane>,
     /// It is about to go, unless a host has it.
     pub(super) hidden: Cell<bool>,
 }

@@ -48,6 +48,8 @@ pub struct NamespaceFacts {
     pub optimal_bytes: u32,
     /// Every write is refused.
     pub read_only: bool,
+    /// Reservations can outlast the server.
+    pub keeps_reservations: bool,
 }
 
 struct Fields([u8; IDENTIFY_BYTES]);
@@ -99,6 +101,7 @@ pub fn controller(facts: &ControllerFacts<'_>) -> Vec<u8> {
     const HOST_ID_128: u32 = 1 << 0;
     const DATASET_MANAGEMENT: u16 = 1 << 2;
     const WRITE_ZEROES: u16 = 1 << 3;
+    const RESERVATIONS: u16 = 1 << 5;
     const COMMANDS_LOG: u8 = 1 << 1;
     const LONG_LOGS: u8 = 1 << 2;
     const CACHE_AND_FLUSH_OF_ALL: u8 = 0b111;
@@ -132,7 +135,7 @@ pub fn controller(facts: &ControllerFacts<'_>) -> Vec<u8> {
     fields.0[512] = 0x66;
     fields.0[513] = 0x44;
     fields.u32(516, NSID_MAX);
-    fields.u16(520, DATASET_MANAGEMENT | WRITE_ZEROES);
+    fields.u16(520, DATASET_MANAGEMENT | WRITE_ZEROES | RESERVATIONS);
     fields.0[525] = CACHE_AND_FLUSH_OF_ALL;
     fields.u32(540, NAMESPACES_MAX);
     fields.u32(1792, ((ENTRY_BYTES + IN_CAPSULE_BYTES_MAX) / 16) as u32);
@@ -146,6 +149,9 @@ pub fn namespace(facts: Option<&NamespaceFacts>) -> Vec<u8> {
     const OPTIMAL_FIELDS: u8 = 1 << 4;
     const SHARED: u8 = 1 << 0;
     const ZEROES_DEALLOCATE: u8 = 1 << 3;
+    const EVERY_RESERVATION: u8 = 0b111_1110;
+    const KEEPS_RESERVATIONS: u8 = 1 << 0;
+    const IGNORES_KEYS: u8 = 1 << 7;
     let mut fields = Fields::new();
     let Some(facts) = facts else { return fields.into_vec() };
     let blocks = facts.size_bytes / BLOCK_BYTES;
@@ -154,6 +160,8 @@ pub fn namespace(facts: Option<&NamespaceFacts>) -> Vec<u8> {
     }
     fields.0[24] = OPTIMAL_FIELDS;
     fields.0[30] = SHARED;
+    let keeps = if facts.keeps_reservations { KEEPS_RESERVATIONS } else { 0 };
+    fields.0[31] = EVERY_RESERVATION | IGNORES_KEYS | keeps;
     fields.0[33] = ZEROES_DEALLOCATE;
     let in_blocks = |bytes: u32| (u64::from(bytes) / BLOCK_BYTES).clamp(1, 1 << 16) as u32 - 1;
     for at in [64, 66, 68, 70] {
@@ -194,6 +202,18 @@ pub fn command_sets() -> Vec<u8> {
     let mut fields = Fields::new();
     fields.0[0] = 1;
     fields.into_vec()
+}
+
+/// What other hosts' orders changed of reservations (log page 80h): how many of such there were,
+/// the first that was not read, and how many come after it.
+pub fn reservation_log(count: u64, first: Option<(u32, u8)>, left: usize) -> Vec<u8> {
+    let mut log = vec![0; 64];
+    let Some((nsid, kind)) = first else { return log };
+    log[..8].copy_from_slice(&count.to_le_bytes());
+    log[8] = kind;
+    log[9] = left.min(255) as u8;
+    log[12..16].copy_from_slice(&nsid.to_le_bytes());
+    log
 }
 
 /// No errors are logged (log page 01h).
@@ -311,7 +331,7 @@ mod tests {
         assert_eq!(&data[768..774], b"nqn.x\0");
         assert_eq!((data[78], data[111], data[76] & 8), (7, 1, 8));
         assert_eq!(u32_at(&data, 1792) as usize * 16, 64 + IN_CAPSULE_BYTES_MAX);
-        assert_eq!(data[520] & 1 << 5, 0, "no reservations");
+        assert_eq!(data[520] & 1 << 5, 1 << 5, "reservations");
         let discovery = controller(&ControllerFacts { is_discovery: true, ..facts });
         assert_eq!((discovery[111], u32_at(&discovery, 516)), (2, 0));
     }
@@ -324,9 +344,12 @@ mod tests {
             block_bytes: 4096,
             optimal_bytes: 3 << 16,
             read_only: true,
+            keeps_reservations: false,
         };
         let data = namespace(Some(&facts));
         assert_eq!((u32_at(&data, 0), data[130], data[99]), (2048, 9, 1));
+        assert_eq!(data[31], 0xfe);
+        assert_eq!(namespace(Some(&NamespaceFacts { keeps_reservations: true, ..facts }))[31], 0xff);
         assert_eq!((data[64], u32_at(&data, 72) & 0xffff), (7, 383));
         assert_eq!(data[104..120], [9; 16]);
         assert_eq!(namespace(None), vec![0; 4096]);

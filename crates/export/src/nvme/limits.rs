@@ -32,6 +32,8 @@ pub const CONTROLLERS_MAX: usize = 256;
 pub const EVENT_REQUESTS_MAX: usize = 4;
 /// Changed namespaces that a controller lists one by one.
 pub const CHANGED_NAMESPACES_MAX: usize = 1024;
+/// Changes of reservations that a controller keeps for its host to read.
+pub const RESERVATION_NOTICES_MAX: usize = 255;
 /// Namespaces of a subsystem at a time.
 pub const NAMESPACES_MAX: u32 = 1024;
 /// The largest NSID: they are spread, so that each volume keeps its own.

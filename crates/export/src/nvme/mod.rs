@@ -4,13 +4,13 @@
 //! Reading order: `pdu` and `command` (bytes and decisions, pure), `connect`, `auth` and `identify`
 //! (the same, of what comes once), `connection` (one queue), `transfer` (reads and writes), `admin`
 //! (everything else), `subsystem` (what all share), `server` (all connections), `limits`; what
-//! every server has for its clients is in [`crate::clients`].
+//! every server has for its clients is in [`crate::clients`]; and `reservation`.
 //!
 //! Several addresses of one subsystem are paths to the same namespaces, each as good as the others:
 //! Linux makes one device of them.
 //!
-//! Not offered: TLS, Diffie-Hellman in authentication and that of controllers, reservations,
-//! Compare, other command sets, and formats with metadata.
+//! Not offered: TLS, Diffie-Hellman in authentication and that of controllers, Compare, other
+//! command sets, and formats with metadata.
 
 mod admin;
 pub(crate) mod auth;
@@ -20,10 +20,12 @@ mod connection;
 mod identify;
 mod limits;
 pub(crate) mod pdu;
+pub(crate) mod reservation;
 mod server;
 mod subsystem;
 mod transfer;
 
 pub use auth::{NvmeSecretError, NvmeSecrets};
+pub use reservation::ReservationStore;
 pub use server::{NvmeNamespaces, NvmeServer, NvmeServerHandle, NvmeVolume};
 pub use subsystem::{DISCOVERY_NQN, NQN_BYTES_MAX, NvmeSubsystem};

@@ -151,13 +151,15 @@ impl NvmeNamespaces {
     /// then.
     pub async fn add(&self, core: &Core, added: NvmeVolume) -> Result<(), VolumeError> {
         let NvmeVolume { volume, identity } = added;
-        let (nsid, guid) = (self.offer.subsystem.nsid(&identity), guid(&identity));
+        let subsystem = &self.offer.subsystem;
+        let (nsid, guid) = (subsystem.nsid(&identity), guid(&identity));
+        let gate = subsystem.gate(core, nsid, &identity).await;
         for ix in 0..core.cores() {
-            let (key, volume) = (self.offer.key(), volume.clone());
+            let (key, volume, gate) = (self.offer.key(), volume.clone(), gate.clone());
             let open = move |core: Core| async move {
                 let shard = core.local::<NvmeShard>(key).ok_or(VolumeError::Stopped)?;
-                let namespace =
-                    Namespace { nsid, guid, volume: volume.open(&core)?, hidden: Cell::new(false) };
+                let (volume, lane) = (volume.open(&core)?, gate.lane());
+                let namespace = Namespace { nsid, guid, volume, gate, lane, hidden: Cell::new(false) };
                 shard.namespaces.borrow_mut().insert(nsid, Rc::new(namespace));
                 Ok(())
             };

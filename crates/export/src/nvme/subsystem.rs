@@ -16,11 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 use wattle_engine::volume::qos::QosClient;
-use wattle_rt::Sender;
+use wattle_rt::{Core, Sender};
 
 use super::auth::NvmeSecrets;
 use super::command::NvmeStatus;
 use super::limits::{CONTROLLERS_MAX, IO_QUEUES_MAX, NSID_MAX};
+use super::reservation::{ReservationGate, ReservationNotice, ReservationStore};
 
 /// The name under which every target tells what it has.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
@@ -35,6 +36,8 @@ pub struct NvmeSubsystem {
     serial: String,
     /// Hosts prove their names with these, if there are any.
     secrets: Option<NvmeSecrets>,
+    /// Where reservations are kept that outlast the server, if they can be.
+    store: Option<Arc<dyn ReservationStore>>,
     shared: Mutex<SubsystemShared>,
 }
 
@@ -42,6 +45,8 @@ pub struct NvmeSubsystem {
 struct SubsystemShared {
     /// Which volume an NSID belongs to, by its identity.
     nsids: BTreeMap<u32, String>,
+    /// By NSID: those of a volume that is not served any more stay.
+    gates: BTreeMap<u32, Arc<ReservationGate>>,
     controllers: BTreeMap<u16, Arc<Controller>>,
     last_id: u16,
     /// Where it is served, by the number of the port.
@@ -81,6 +86,16 @@ impl NvmeSubsystem {
     /// The same, for hosts alone that have one of these secrets, if there are any.
     #[must_use]
     pub fn guarded(identity: &str, secrets: Option<NvmeSecrets>) -> Arc<Self> {
+        Self::keeping(identity, secrets, None)
+    }
+
+    /// The same, with reservations that can outlast the server.
+    #[must_use]
+    pub fn keeping(
+        identity: &str,
+        secrets: Option<NvmeSecrets>,
+        store: Option<Arc<dyn ReservationStore>>,
+    ) -> Arc<Self> {
         let uuid = uuid_of("wattle subsystem", identity);
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let parts = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]].map(hex);
@@ -91,6 +106,7 @@ impl NvmeSubsystem {
             nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{}", parts.join("-")),
             serial: hex(&uuid[..10]),
             secrets,
+            store,
             shared: Mutex::new(SubsystemShared { last_id, ..SubsystemShared::default() }),
         })
     }
@@ -133,6 +149,31 @@ impl NvmeSubsystem {
         }
     }
 
+    /// The reservations of a namespace, with what was kept of them.
+    pub(super) async fn gate(&self, core: &Core, nsid: u32, identity: &str) -> Arc<ReservationGate> {
+        if let Some(gate) = self.lock().gates.get(&nsid) {
+            return gate.clone();
+        }
+        let (store, identity) = (self.store.clone(), identity.to_owned());
+        let opened = core.offload(move || ReservationGate::open(&identity, store)).await;
+        let gate = opened.unwrap_or_else(|_| ReservationGate::sealed());
+        // Another path may have been faster.
+        self.lock().gates.entry(nsid).or_insert(gate).clone()
+    }
+
+    /// Tells hosts what an order of another one changed for them.
+    pub(super) fn notify(&self, nsid: u32, notices: &[(Host, ReservationNotice)]) {
+        let shared = self.lock();
+        for (host, notice) in notices {
+            let controllers =
+                shared.controllers.values().filter(|one| !one.is_discovery && one.host == *host);
+            for controller in controllers {
+                // An error says that the controller has ended.
+                let _ = controller.changed.send(NamespaceNews::Reservation(nsid, *notice));
+            }
+        }
+    }
+
     /// It is served at this address too, until the port is closed.
     pub(super) fn open_port(&self, address: SocketAddr) -> u16 {
         let mut shared = self.lock();
@@ -171,7 +212,7 @@ impl NvmeSubsystem {
         for controller in shared.controllers.values().filter(|controller| !controller.is_discovery) {
             for nsid in nsids {
                 // An error says that the controller has ended.
-                let _ = controller.changed.send(*nsid);
+                let _ = controller.changed.send(NamespaceNews::Changed(*nsid));
             }
         }
     }
@@ -190,12 +231,12 @@ impl NvmeSubsystem {
         hosts.len()
     }
 
-    /// Makes a controller for a host; `changed` is sent the NSIDs of namespaces that change.
+    /// Makes a controller for a host; `changed` is sent what it is to hear.
     pub(super) fn admit(
         &self,
         host: Host,
         is_discovery: bool,
-        changed: Sender<u32>,
+        changed: Sender<NamespaceNews>,
     ) -> Result<Arc<Controller>, NvmeStatus> {
         let mut shared = self.lock();
         if shared.controllers.len() >= CONTROLLERS_MAX {
@@ -230,9 +271,17 @@ impl NvmeSubsystem {
 
 /// A host, as it calls itself.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Host {
-    pub(super) nqn: String,
-    pub(super) id: [u8; 16],
+pub(crate) struct Host {
+    pub(crate) nqn: String,
+    pub(crate) id: [u8; 16],
+}
+
+/// What a controller's host is to hear of a namespace.
+pub(super) enum NamespaceNews {
+    /// It came, went, or has another size.
+    Changed(u32),
+    /// An order of another host changed what this one has.
+    Reservation(u32, ReservationNotice),
 }
 
 /// Ends the connection that it is sent to.
@@ -245,7 +294,7 @@ pub(super) struct Controller {
     pub(super) is_discovery: bool,
     /// All its queues are one client of each volume.
     pub(super) client: QosClient,
-    changed: Sender<u32>,
+    changed: Sender<NamespaceNews>,
     state: Mutex<ControllerState>,
 }
 

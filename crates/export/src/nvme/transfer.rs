@@ -13,6 +13,7 @@ use super::command::{
 use super::connection::{Namespace, QueueConnection, ReadEnd};
 use super::limits::TRANSFER_BYTES_MAX;
 use super::pdu::{FaultStatus, HostData, PduFault, PduFrame};
+use super::reservation::{Access, Admission};
 use crate::clients::input::Input;
 use crate::clients::memory::Hold;
 
@@ -57,6 +58,9 @@ impl QueueConnection {
             let hold = self.account.take(&self.core, 0).await;
             self.skip_data(frame, input).await?;
             self.flush_all(id, hold);
+            return Ok(());
+        }
+        if self.take_reservation(&command, frame, input).await? {
             return Ok(());
         }
         let found = self.shard.namespace(command.nsid());
@@ -129,6 +133,11 @@ impl QueueConnection {
         data: Option<Buf>,
         hold: Hold,
     ) {
+        let admitted = self.admit(namespace, plan.access());
+        let _admission = match admitted {
+            Ok(admission) => admission,
+            Err(status) => return self.complete(id, status, 0, Some(hold)),
+        };
         let volume = &self.volume_of(namespace);
         let (done, status) = match plan {
             IoPlan::Read(range) => {
@@ -170,12 +179,22 @@ impl QueueConnection {
         self.complete(id, status, 0, Some(hold));
     }
 
+    /// Admits a command of this host to a namespace, until the guard is dropped.
+    fn admit<'a>(&self, namespace: &'a Namespace, access: Access) -> Result<Admission<'a>, NvmeStatus> {
+        let queue = self.queue.get().ok_or(NvmeStatus::SEQUENCE)?;
+        namespace.gate.admit(&namespace.lane, &queue.controller.host, access)
+    }
+
     /// Makes durable what was acknowledged in every namespace.
     fn flush_all(self: &Rc<Self>, id: u16, hold: Hold) {
         let connection = self.clone();
         self.core.spawn(async move {
             let mut status = NvmeStatus::SUCCESS;
             for namespace in connection.shard.namespaces() {
+                let Ok(_admission) = connection.admit(&namespace, Access::Write) else {
+                    status = NvmeStatus::RESERVATION_CONFLICT;
+                    continue;
+                };
                 if let Err(error) = namespace.volume.flush().await {
                     status = status_of(error, NvmeStatus::WRITE_FAULT);
                 }

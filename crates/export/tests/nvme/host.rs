@@ -70,6 +70,20 @@ impl Rig {
         host
     }
 
+    /// The admin queue and a queue of another host.
+    pub async fn other_host(&self, port: usize, id: u8) -> (Host, Host) {
+        let mut admin = Host::dial(&self.core, self.ports[port], 0).await;
+        admin.id = id;
+        admin.connect(0, u16::MAX, self.subsystem.nqn(), 31, 0).await.unwrap();
+        admin.enable().await;
+        let mut queue = Host::dial(&self.core, self.ports[port], 0).await;
+        queue.id = id;
+        queue.connect(1, admin.controller, self.subsystem.nqn(), 63, 0).await.unwrap();
+        queue.nsid = self.nsid(port, 0).await;
+        admin.nsid = queue.nsid;
+        (admin, queue)
+    }
+
     /// The NSID, asked for over a controller of its own.
     pub async fn nsid(&self, port: usize, digests: u8) -> u32 {
         let list = self.admin(port, digests).await.identify(2, 0).await.unwrap();
@@ -89,6 +103,8 @@ pub struct Host {
     pub must_prove: bool,
     pub nsid: u32,
     pub next_id: u16,
+    /// Every byte of its identifier.
+    pub id: u8,
 }
 
 /// A PDU of the controller: its kind, flags, header and data.
@@ -114,6 +130,7 @@ impl Host {
             must_prove: false,
             nsid: 0,
             next_id: 1,
+            id: 7,
         };
         let mut request = vec![0; 128];
         request[2] = 128;
@@ -235,7 +252,7 @@ impl Host {
         entry[44..46].copy_from_slice(&last_entry.to_le_bytes());
         entry[46] = flags;
         let mut data = vec![0; 1024];
-        data[..16].fill(7);
+        data[..16].fill(self.id);
         data[16..18].copy_from_slice(&controller.to_le_bytes());
         data[256..256 + nqn.len()].copy_from_slice(nqn.as_bytes());
         data[512..512 + HOST.len()].copy_from_slice(HOST.as_bytes());
@@ -275,6 +292,28 @@ impl Host {
         entry[39] = 0x5a;
         entry[40] = page;
         entry[42..44].copy_from_slice(&((length / 4 - 1) as u16).to_le_bytes());
+        self.submit(&entry, &[]).await;
+        self.answer().await.map(|(data, _)| data)
+    }
+
+    /// An order about reservations: the word that says what, and its keys.
+    pub async fn reserve(&mut self, opcode: u8, word: u32, keys: &[u64]) -> Result<(), u16> {
+        let data: Vec<u8> = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+        let mut entry = self.command(opcode);
+        entry[32..36].copy_from_slice(&(data.len() as u32).to_le_bytes());
+        entry[39] = 1;
+        entry[40..44].copy_from_slice(&word.to_le_bytes());
+        self.submit(&entry, &data).await;
+        self.answer().await.map(drop)
+    }
+
+    /// The report on them.
+    pub async fn reservations(&mut self, length: u32, extended: u8) -> Result<Vec<u8>, u16> {
+        let mut entry = self.command(0x0e);
+        entry[32..36].copy_from_slice(&length.to_le_bytes());
+        entry[39] = 0x5a;
+        entry[40..44].copy_from_slice(&(length / 4 - 1).to_le_bytes());
+        entry[44] = extended;
         self.submit(&entry, &[]).await;
         self.answer().await.map(|(data, _)| data)
     }

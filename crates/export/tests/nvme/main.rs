@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
 mod host;
+mod reservations;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -18,6 +18,9 @@ use crate::nvme::auth::{AUTH_MESSAGE_BYTES_MAX, Exchange, NvmeSecrets};
 use crate::nvme::command::{IoPlan, IoRange, NvmeCommand, decide_io, discard_ranges};
 use crate::nvme::connect::ConnectRequest;
 use crate::nvme::pdu::{self, Digests, HostPdu, PduLimits};
+use crate::nvme::reservation::record;
+use crate::nvme::reservation::table::{ReservationOrder, ReservationTable};
+use crate::nvme::subsystem::Host;
 
 use crate::vhost::fuzzing::Guest;
 use crate::vhost::message::{FrontHeader, FrontMessage, HEADER_BYTES as FRONT_HEADER_BYTES};
@@ -192,12 +195,33 @@ pub fn fuzz_nvme(data: &[u8]) {
     }
 }
 
+/// Orders of hosts in turn, and a record that may be none.
+fn fuzz_reservations(command: &NvmeCommand, body: &[u8]) {
+    let hosts = [1, 2].map(|id| Host { nqn: format!("nqn.{id}"), id: [id; 16] });
+    let mut table = ReservationTable::default();
+    for (part, host) in body.chunks(16).zip(hosts.iter().cycle()) {
+        if let Ok(order) = ReservationOrder::decode(command, part) {
+            let before = table.clone();
+            if table.apply(host, &order).is_err() {
+                assert_eq!(table, before, "what is refused changes nothing");
+            }
+        }
+        table.persists = true;
+        assert_eq!(record::decode(&record::encode(&table)).as_ref(), Some(&table), "lossless");
+        assert_eq!(table.report().len(), 64 * (1 + table.registrants.len()));
+    }
+    if let Some(table) = std::str::from_utf8(body).ok().and_then(record::decode) {
+        assert_eq!(record::decode(&record::encode(&table)), Some(table));
+    }
+}
+
 fn fuzz_nvme_command(command: &NvmeCommand, body: &[u8]) {
     let inside = |range: IoRange| {
         let end = range.offset_bytes.checked_add(range.length_bytes);
         assert!(end.is_some_and(|end| end <= SIZE_BYTES), "inside the namespace");
     };
     let _ = ConnectRequest::decode(command, body);
+    fuzz_reservations(command, body);
     let secret = "nqn.h DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
     let secrets = NvmeSecrets::parse(secret).expect("a good secret");
     let mut exchange = Exchange::new("nqn.h", "nqn.s");

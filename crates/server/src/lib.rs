@@ -4,7 +4,8 @@
 //! array that runs: what it reports, and the operator's orders on it. [`groups`] decides and
 //! carries out changes of volume groups. [`events`] is what happened, [`history`] what checks and
 //! repairs found, [`why`] what explains an array's state. [`exports`] are the places where clients
-//! find volumes, [`qos`] what holds their requests back. [`protocol`] is what servers and commands
+//! find volumes, [`qos`] what holds their requests back, [`reservations`] what NVMe hosts reserved
+//! for longer than a server runs. [`protocol`] is what servers and commands
 //! say to each other, [`socket`] how it reaches the other side.
 //!
 //! **Invariants.**
@@ -25,6 +26,7 @@ pub mod mkfs;
 pub mod protocol;
 pub mod qos;
 pub mod remotes;
+pub mod reservations;
 pub mod saving;
 pub mod serving;
 pub mod settings;

@@ -283,6 +283,13 @@ fn the_kernels_nvme_host_goes_on_without_a_path_and_over_a_killed_server() {
     nvme::two_paths(&guest);
 }
 
+/// The guest's own NVMe/TCP host, as two hosts that fence each other.
+#[test]
+fn a_host_that_another_one_preempted_writes_nothing_more() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    nvme::reservations(&guest);
+}
+
 /// Drives of two kinds, one of which expects to fail, as far as an emulator has such.
 #[test]
 fn drives_say_what_smartctl_shows_and_one_that_fails_is_told() {

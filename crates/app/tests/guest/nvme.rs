@@ -38,22 +38,14 @@ pub fn two_paths(guest: &Guest) {
     aside(move || plugged.carry(&second, far));
     let (dir, running) = (scratch.path().to_owned(), server.clone());
     let served = members.clone();
-    aside(move || {
-        for mut order in control.incoming().map_while(Result::ok) {
-            let mut word = String::new();
-            let read = BufReader::new(&order).read_line(&mut word);
-            read.expect("the guest says what is to be done");
-            match word.trim() {
-                "cut" => cable.cut(),
-                "restart" => {
-                    let mut server = running.lock().expect("no test panicked");
-                    server.kill();
-                    *server = Served::start(&dir, &served, ports);
-                }
-                other => panic!("no order: {other}"),
-            }
-            order.write_all(b"done\n").expect("the guest waits");
+    obey(control, move |word| match word {
+        "cut" => cable.cut(),
+        "restart" => {
+            let mut server = running.lock().expect("no test panicked");
+            server.kill();
+            *server = Served::start(&dir, &served, ports);
         }
+        other => panic!("no order: {other}"),
     });
 
     let results = guest.run_with("nvme-host", &[cases], &[], &[("GUEST_NET", "1")]);
@@ -61,6 +53,46 @@ pub fn two_paths(guest: &Guest) {
     guarded.stop();
     server.lock().expect("no test panicked").stop();
     wattle(&["scan"], &members);
+}
+
+/// Two hosts reserve a mirror, preempt each other, and find what is to outlast a killed server.
+pub fn reservations(guest: &Guest) {
+    let scratch = tempfile::tempdir().expect("scratch space");
+    let members: Vec<_> = (0..2).map(|member| scratch.path().join(format!("{member}.img"))).collect();
+    for member in &members {
+        std::fs::File::create(member).and_then(|file| file.set_len(64 << 20)).expect("scratch space");
+    }
+    wattle(&["create", "--level", "1", "shared"], &members);
+    let ports = [free_port(), free_port()];
+    let server = Arc::new(Mutex::new(Served::start(scratch.path(), &members, ports)));
+    let way = server.lock().expect("no test panicked").way.clone();
+    let nqn = way.rsplit_once('/').expect("a way names the subsystem").1.to_owned();
+    let control = listen();
+    let cases = scratch.path().join("reservations.txt");
+    std::fs::write(&cases, format!("{nqn} {} {}\n", ports[0], port(&control))).expect("scratch space");
+    let (dir, served, running) = (scratch.path().to_owned(), members.clone(), server.clone());
+    obey(control, move |word| {
+        assert_eq!(word, "restart");
+        let mut server = running.lock().expect("no test panicked");
+        server.kill();
+        *server = Served::start(&dir, &served, ports);
+    });
+    let results = guest.run_with("nvme-reservations", &[cases], &[], &[("GUEST_NET", "1")]);
+    assert_eq!(results.values().filter(|facts| facts["ok"] == "yes").count(), 5, "{results:?}");
+    server.lock().expect("no test panicked").stop();
+}
+
+/// Does what the guest orders at `control`, a line at a time, until the test ends.
+fn obey(control: TcpListener, mut order: impl FnMut(&str) + Send + 'static) {
+    aside(move || {
+        for mut connection in control.incoming().map_while(Result::ok) {
+            let mut word = String::new();
+            let read = BufReader::new(&connection).read_line(&mut word);
+            read.expect("the guest says what is to be done");
+            order(word.trim());
+            connection.write_all(b"done\n").expect("the guest waits");
+        }
+    });
 }
 
 /// The server at two addresses.
@@ -90,6 +122,7 @@ impl Served {
     fn start(dir: &Path, members: &[PathBuf], ports: [u16; 2]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wattle"));
         command.args(["serve", "--runtime-dir"]).arg(dir.join("run")).args(members);
+        command.arg("--state-dir").arg(dir.join("state"));
         for port in ports {
             command.args(["--export", &format!("nvme-tcp=127.0.0.1:{port}")]);
         }

@@ -22,7 +22,7 @@ mod limits;
 pub(crate) mod pdu;
 pub(crate) mod reservation;
 mod server;
-mod subsystem;
+pub(crate) mod subsystem;
 mod transfer;
 
 pub use auth::{NvmeSecretError, NvmeSecrets};

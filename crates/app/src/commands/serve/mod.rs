@@ -23,7 +23,7 @@ use wattle_control::start::ClaimedMember;
 use wattle_control::undo::UndoSite;
 use wattle_control::{Code, Problem, Stack};
 use wattle_engine::Volume;
-use wattle_export::nvme::{NvmeSecrets, NvmeSubsystem};
+use wattle_export::nvme::{NvmeSecrets, NvmeSubsystem, ReservationStore};
 use wattle_export::{Address, NbdAddress};
 use wattle_operate::http::HttpServer;
 use wattle_rt::{Child, Core, IoError, Listener};
@@ -34,6 +34,7 @@ use wattle_server::exports::{
 };
 use wattle_server::mkfs::mkfs as mkfs_commands;
 use wattle_server::protocol::SCHEMA_VERSION;
+use wattle_server::reservations::ReservationFiles;
 use wattle_server::saving::{ServerSaving, ServerStart};
 use wattle_server::serving::Serving;
 use wattle_server::serving::layers::{ArrayStarter, OpenedVolume};
@@ -195,7 +196,11 @@ fn listen_for_clients(args: &ServeArgs, dir: &RuntimeDir, server: &str) -> Resul
     let security = nbd_security(args)?;
     // One subsystem, whatever number of paths lead to it; the same after a restart.
     let identity = format!("{}/{server}", machine());
-    let subsystem = NvmeSubsystem::guarded(&identity, nvme_secrets(args)?);
+    let kept = state_dir(args.state_dir.as_deref()).dir().map(|dir| {
+        let files: Arc<dyn ReservationStore> = Arc::new(ReservationFiles::new(dir, output::note));
+        files
+    });
+    let subsystem = NvmeSubsystem::keeping(&identity, nvme_secrets(args)?, kept);
     let settings = ExportSettings {
         read_only: args.read_only,
         security: &security,

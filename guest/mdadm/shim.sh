@@ -41,14 +41,16 @@ needs() { running "$1" || fail "$1 does not appear to be active"; }
 
 # limits: the settings that are the kernel's limits of now.
 limits() {
-	echo "sync_speed_max=$(cat /proc/sys/dev/raid/speed_limit_max) sync_speed_min=$(cat /proc/sys/dev/raid/speed_limit_min)"
+	echo "sync_speed_min=$(cat /proc/sys/dev/raid/speed_limit_min) sync_speed_max=$(cat /proc/sys/dev/raid/speed_limit_max)"
 }
 
 # A recovery that an order begins goes by the limits of this moment: the job that follows them is a little later. One of the two
 # at a time, so that the later setting is the newer one.
 follow() {
+	# The least is never above the most: which one can be set first depends on what they were.
 	# shellcheck disable=SC2016  # for the shell that has the lock
-	flock "$SHIM/limits" bash -c '. "$1"; wattle set "$2" $(limits)' - "${BASH_SOURCE[0]}" "$UUID" > /dev/null 2>&1 || true
+	flock "$SHIM/limits" bash -c '. "$1"; read -r min max <<< "$(limits)"; for one in "$min" "$max" "$min"; do wattle set "$2" "$one"; done' \
+		- "${BASH_SOURCE[0]}" "$UUID" > /dev/null 2>&1 || true
 }
 
 # number_of DEVICE: that of its ublk device. Names without a number get one of their own.

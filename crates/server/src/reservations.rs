@@ -1,5 +1,5 @@
-//! Reservations of NVMe hosts that outlast the server: a file for each volume in the state directory
-//! (docs/formats.md §30).
+//! Reservations of NVMe hosts that outlast the server: a file for each volume in the state
+//! directory (docs/formats.md §30).
 //!
 //! Invariant: a file is replaced as a whole, and is durable before the host hears of it. One that
 //! cannot be read is left as it is: whom it keeps out is not known, so the target lets no host in.

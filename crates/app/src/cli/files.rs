@@ -74,7 +74,8 @@ pub struct LsArgs {
 ///
 /// Reads ext2, ext3, ext4, XFS, btrfs, NTFS, exFAT and FAT, as any user, and writes nothing to
 /// members. What comes out keeps its holes, permissions, times and links, and its owner if root
-/// does it, which also makes device files. What does not come out is listed with the reason, and the exit status is 1 then.
+/// does it, which also makes device files. What does not come out is listed with the reason, and
+/// the exit status is 1 then.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:

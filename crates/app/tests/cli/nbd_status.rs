@@ -223,7 +223,8 @@ impl Extended {
     }
 }
 
-/// Ranges of more than 32 bits in one request. QEMU has spoken so since 8.2, and checks every reply.
+/// Ranges of more than 32 bits in one request. QEMU has spoken so since 8.2, and checks every
+/// reply.
 #[test]
 fn clients_with_extended_headers_change_and_map_terabytes_at_once() {
     let Some(bin) = newer_qemu() else { return };

@@ -316,8 +316,8 @@ impl ReplyHeader {
         header
     }
 
-    /// The only chunk of a structured reply with data: as many bytes of it follow as were asked for,
-    /// at least one.
+    /// The only chunk of a structured reply with data: as many bytes of it follow as were asked
+    /// for, at least one.
     #[must_use]
     pub fn data(headers: NbdHeaders, request: &NbdRequest) -> Self {
         let mut header = Self::chunk(headers, chunks::OFFSET_DATA, request, request.length_bytes + 8);

@@ -544,8 +544,8 @@ impl QueueConnection {
         self.tell();
     }
 
-    /// Tells the host that there is something to read of reservations, if it asked, and was not told
-    /// yet.
+    /// Tells the host that there is something to read of reservations, if it asked, and was not
+    /// told yet.
     fn tell_reservations(&self) {
         const COMMAND_SET_EVENT: u64 = 0x06;
         const LOG: u64 = (logs::RESERVATIONS as u64) << 16;

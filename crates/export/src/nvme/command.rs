@@ -10,7 +10,7 @@ use wattle_rt::{Durability, Unmap};
 
 use super::limits::{DATA_BYTES_MAX, DISCARD_RANGES_MAX};
 use super::pdu::ENTRY_BYTES;
-use super::reservation::Access;
+use super::reservation::DataAccess;
 
 /// The bytes of a logical block.
 pub const BLOCK_BYTES: u64 = 512;
@@ -212,11 +212,11 @@ pub enum IoPlan {
 
 impl IoPlan {
     /// What it does to data, as far as a reservation is concerned.
-    pub(super) fn access(&self) -> Access {
+    pub(super) fn access(&self) -> DataAccess {
         match self {
-            Self::Read(_) => Access::Read,
+            Self::Read(_) => DataAccess::Read,
             Self::Write(..) | Self::Flush | Self::WriteZeroes(..) | Self::Discard(_) | Self::Nothing => {
-                Access::Write
+                DataAccess::Write
             }
         }
     }

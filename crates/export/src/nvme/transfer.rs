@@ -13,7 +13,7 @@ use super::command::{
 use super::connection::{Namespace, QueueConnection, ReadEnd};
 use super::limits::TRANSFER_BYTES_MAX;
 use super::pdu::{FaultStatus, HostData, PduFault, PduFrame};
-use super::reservation::{Access, Admission};
+use super::reservation::{CommandAdmission, DataAccess};
 use crate::clients::input::Input;
 use crate::clients::memory::Hold;
 
@@ -180,7 +180,11 @@ impl QueueConnection {
     }
 
     /// Admits a command of this host to a namespace, until the guard is dropped.
-    fn admit<'a>(&self, namespace: &'a Namespace, access: Access) -> Result<Admission<'a>, NvmeStatus> {
+    fn admit<'a>(
+        &self,
+        namespace: &'a Namespace,
+        access: DataAccess,
+    ) -> Result<CommandAdmission<'a>, NvmeStatus> {
         let queue = self.queue.get().ok_or(NvmeStatus::SEQUENCE)?;
         namespace.gate.admit(&namespace.lane, &queue.controller.host, access)
     }
@@ -191,7 +195,7 @@ impl QueueConnection {
         self.core.spawn(async move {
             let mut status = NvmeStatus::SUCCESS;
             for namespace in connection.shard.namespaces() {
-                let Ok(_admission) = connection.admit(&namespace, Access::Write) else {
+                let Ok(_admission) = connection.admit(&namespace, DataAccess::Write) else {
                     status = NvmeStatus::RESERVATION_CONFLICT;
                     continue;
                 };

@@ -1,15 +1,16 @@
 //! What every command of a namespace passes, on every core and every path.
 //!
 //! Invariants:
-//! 1. A command that was admitted is counted in the lane of its core, under the epoch by which it was
-//!    judged, until it has ended.
-//! 2. A change publishes the new table, then the new epoch, and is over only when nothing is counted
-//!    under the old one. The next change begins after that: so two epochs are told by their last bit.
+//! 1. A command that was admitted is counted in the lane of its core, under the epoch by which it
+//!    was judged, until it has ended.
+//! 2. A change publishes the new table, then the new epoch, and is over only when nothing is
+//!    counted under the old one. The next change begins after that: so two epochs are told by their
+//!    last bit.
 //! 3. What outlasts the server is durable before it is published.
 //!
-//! An admission counts itself before it looks at the epoch again, and a change sets the epoch before
-//! it looks at the counts, all in one order (`SeqCst`): either the change sees the command, or the
-//! command sees the change and is judged anew.
+//! An admission counts itself before it looks at the epoch again, and a change sets the epoch
+//! before it looks at the counts, all in one order (`SeqCst`): either the change sees the command,
+//! or the command sees the change and is judged anew.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,7 +19,7 @@ use std::time::Duration;
 use wattle_rt::Core;
 
 use super::record;
-use super::table::{Access, Notices, ReservationOrder, ReservationTable};
+use super::table::{DataAccess, Notices, ReservationOrder, ReservationTable};
 use crate::nvme::command::NvmeStatus;
 use crate::nvme::subsystem::Host;
 
@@ -64,9 +65,9 @@ pub struct Lane {
 }
 
 /// A command that was admitted. It has ended when this is dropped.
-pub struct Admission<'a>(&'a AtomicUsize);
+pub struct CommandAdmission<'a>(&'a AtomicUsize);
 
-impl Drop for Admission<'_> {
+impl Drop for CommandAdmission<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -139,8 +140,8 @@ impl ReservationGate {
         lane
     }
 
-    /// Admits a command, which has ended when the guard is dropped. Without a reservation that takes
-    /// no lock.
+    /// Admits a command, which has ended when the guard is dropped. Without a reservation that
+    /// takes no lock.
     ///
     /// # Errors
     /// The reservation forbids it, or nothing is known of what it forbids.
@@ -148,8 +149,8 @@ impl ReservationGate {
         &self,
         lane: &'a Lane,
         host: &Host,
-        access: Access,
-    ) -> Result<Admission<'a>, NvmeStatus> {
+        access: DataAccess,
+    ) -> Result<CommandAdmission<'a>, NvmeStatus> {
         if self.is_sealed {
             return Err(NvmeStatus::INTERNAL);
         }
@@ -157,7 +158,7 @@ impl ReservationGate {
             let epoch = self.epoch.load(Ordering::SeqCst);
             let running = &lane.running[(epoch >> 1 & 1) as usize];
             running.fetch_add(1, Ordering::SeqCst);
-            let admission = Admission(running);
+            let admission = CommandAdmission(running);
             if self.epoch.load(Ordering::SeqCst) != epoch {
                 continue;
             }
@@ -269,7 +270,7 @@ mod tests {
             let gate = ReservationGate::open("a", None);
             let (lane, other) = (gate.lane(), gate.lane());
             reserve(&core, &gate).await;
-            let admitted = gate.admit(&lane, &host(2), Access::Write).unwrap();
+            let admitted = gate.admit(&lane, &host(2), DataAccess::Write).unwrap();
             let preempting = {
                 let (gate, own) = (gate.clone(), core.clone());
                 core.spawn(async move {
@@ -279,9 +280,9 @@ mod tests {
             core.sleep(50 * LOOK).await;
             assert!(!preempting.is_finished(), "a write of the victim is under way");
             for lane in [&lane, &other] {
-                assert!(gate.admit(lane, &host(2), Access::Write).is_err(), "no more come");
+                assert!(gate.admit(lane, &host(2), DataAccess::Write).is_err(), "no more come");
             }
-            drop(gate.admit(&other, &host(1), Access::Write).unwrap());
+            drop(gate.admit(&other, &host(1), DataAccess::Write).unwrap());
             drop(admitted);
             preempting.await;
         });
@@ -299,7 +300,7 @@ mod tests {
                 scope.spawn(|| {
                     let lane = gate.lane();
                     while !over.load(Ordering::SeqCst) {
-                        let Ok(_admission) = gate.admit(&lane, &host(2), Access::Write) else { continue };
+                        let Ok(_admission) = gate.admit(&lane, &host(2), DataAccess::Write) else { continue };
                         admitted.fetch_add(1, Ordering::SeqCst);
                         for _ in 0..20 {
                             assert!(!fenced.load(Ordering::SeqCst), "its host was preempted");
@@ -365,7 +366,7 @@ mod tests {
             let again = open();
             assert!(*again.table() == *gate.table());
             assert!(
-                again.admit(&again.lane(), &host(3), Access::Write).is_err(),
+                again.admit(&again.lane(), &host(3), DataAccess::Write).is_err(),
                 "from its first command on"
             );
             // What cannot be kept does not happen.
@@ -389,7 +390,7 @@ mod tests {
         *store.kept.lock().unwrap() = Some("wattle reservations 1\ngener".to_owned());
         let gate = ReservationGate::open("a", Some(store.clone()));
         assert!(store.told.load(Ordering::SeqCst));
-        for access in [Access::Read, Access::Write] {
+        for access in [DataAccess::Read, DataAccess::Write] {
             assert!(gate.admit(&gate.lane(), &host(1), access).is_err());
         }
     }

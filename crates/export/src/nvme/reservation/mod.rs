@@ -1,8 +1,9 @@
 //! Reservations: hosts register keys with a namespace, one of them reserves it, and what the others
 //! may do then depends on the type. Clusters fence a member by this.
 //!
-//! Reading order: `table` (who has what, and what an order makes of it, pure), `record` (the same as
-//! text, for a restart), `gate` (what every command passes), `commands` (the commands of a queue).
+//! Reading order: `table` (who has what, and what an order makes of it, pure), `record` (the same
+//! as text, for a restart), `gate` (what every command passes), `commands` (the commands of a
+//! queue).
 //!
 //! Invariant: once an order is acknowledged, no command that it forbids is under way: one that was
 //! admitted before has ended. So a host that was preempted writes nothing more, whatever was on its
@@ -19,5 +20,5 @@ pub(crate) mod record;
 pub(crate) mod table;
 
 pub use gate::ReservationStore;
-pub(super) use gate::{Admission, Lane, ReservationGate};
-pub(super) use table::{Access, ReservationNotice, ReservationOrder, opcodes};
+pub(super) use gate::{CommandAdmission, Lane, ReservationGate};
+pub(super) use table::{DataAccess, ReservationNotice, ReservationOrder, opcodes};

@@ -3,8 +3,8 @@
 //! ```text
 //! wattle reservations 1
 //! generation 7
-//! host 0f0e… 00000000000000ab nqn.2014-08.org.nvmexpress:uuid:…    identifier, key, name
-//! reserved 3 0f0e… nqn.…                                           type, and the holder's if it is one's
+//! host 0f0e… 00000000000000ab nqn.…     identifier, key, name
+//! reserved 3 0f0e… nqn.…                 type, and the holder's if it is one's
 //! end
 //! ```
 

@@ -57,9 +57,9 @@ fn each_type_forbids_what_the_specification_says() {
         let table = reserved(kind);
         for (id, expected) in [(1, (true, true)), (2, registrant), (3, stranger)] {
             let may = |access| table.may(&host(id), access);
-            assert_eq!((may(Access::Read), may(Access::Write)), expected, "{kind:?}, host {id}");
+            assert_eq!((may(DataAccess::Read), may(DataAccess::Write)), expected, "{kind:?}, host {id}");
         }
-        assert!(registered().may(&host(3), Access::Write), "without a reservation everyone may");
+        assert!(registered().may(&host(3), DataAccess::Write), "without a reservation everyone may");
     }
 }
 
@@ -151,20 +151,20 @@ fn preempting_takes_the_reservation_and_ends_registrations() {
         assert_eq!(table.apply(&host(2), &order), Ok(vec![(host(1), RegistrationPreempted)]), "{kind:?}");
         let held = Held { kind: Type::ExclusiveAccess, holder: Some(host(2)) };
         assert_eq!((table.held.clone(), table.registrants.len()), (Some(held), 1));
-        assert!(!table.may(&host(1), Access::Read));
+        assert!(!table.may(&host(1), DataAccess::Read));
         // The one that lost its registration orders nothing any more.
         assert_eq!(table.apply(&host(1), &ReservationOrder::Clear(key(1))), CONFLICT);
         // The holder may take it from itself, for another type.
         let order = ReservationOrder::Preempt(Type::WriteExclusive, key(2), key(2));
         assert_eq!(table.apply(&host(2), &order), Ok(vec![]));
-        assert!(table.registrants.contains_key(&host(2)) && table.may(&host(1), Access::Read));
+        assert!(table.registrants.contains_key(&host(2)) && table.may(&host(1), DataAccess::Read));
     }
     // A registration alone: the reservation stays.
     let mut table = reserved(Type::WriteExclusiveRegistrants);
     let order = ReservationOrder::Preempt(Type::WriteExclusive, key(1), key(2));
     assert_eq!(table.apply(&host(1), &order), Ok(vec![(host(2), RegistrationPreempted)]));
     assert_eq!(table.held.as_ref().map(|held| held.kind), Some(Type::WriteExclusiveRegistrants));
-    assert_eq!(table.apply(&host(1), &order), CONFLICT, "that key is nobody's any more");
+    assert_eq!(table.apply(&host(1), &order), CONFLICT, "no registrant has that key any more");
     let nobody = ReservationOrder::Preempt(Type::WriteExclusive, key(1), 0);
     assert_eq!(table.apply(&host(1), &nobody), Err(NvmeStatus::INVALID_FIELD));
     // Every registrant's is taken with the key 0.

@@ -53,7 +53,7 @@ impl ReservationType {
 
 /// What a command does to data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum DataAccess {
     /// It reads.
     Read,
     /// It writes, or makes writes durable.
@@ -206,11 +206,11 @@ pub type Notices = Vec<(Host, ReservationNotice)>;
 
 impl ReservationTable {
     /// Whether a host may do that now.
-    pub fn may(&self, host: &Host, access: Access) -> bool {
+    pub fn may(&self, host: &Host, access: DataAccess) -> bool {
         let Some(held) = &self.held else { return true };
         held.holder.as_ref() == Some(host)
             || held.kind.lets_registrants() && self.registrants.contains_key(host)
-            || access == Access::Read && held.kind.lets_all_read()
+            || access == DataAccess::Read && held.kind.lets_all_read()
     }
 
     /// Does what a host orders.

@@ -248,7 +248,7 @@ fn clients_with_extended_headers_change_and_map_terabytes_at_once() {
     assert_eq!(client.ask(Extended::TRIM, 0, u64::MAX, 2, &[]), 22);
 
     let map = Command::new(bin.join("qemu-img"))
-        .args(["map", "--output=json", "-f", "raw", "-T", "nbd_send_request", &serve.uri])
+        .args(["-T", "nbd_send_request", "map", "--output=json", "-f", "raw", &serve.uri])
         .output()
         .unwrap();
     let traces = String::from_utf8_lossy(&map.stderr);

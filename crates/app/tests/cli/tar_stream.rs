@@ -108,7 +108,7 @@ fn an_archive_holds_what_comes_out_into_a_directory() {
             }
         }
         let again = run(["get", &image, "--to", &room.name("out"), "--resume"]).ok();
-        assert!(again.text().contains(", 2 device files ("), "{}", again.text());
+        assert!(again.stderr.contains(", 2 device files ("), "{}", again.stderr);
         let listed = run(["ls", "-l", &image, "--path", "/wide"]).ok();
         assert!(listed.text().starts_with('b') && listed.text().contains(" 259,300 "), "{}", listed.text());
     }

@@ -5,7 +5,7 @@
 //! 3).
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,13 +18,11 @@ use super::connection::{Namespace, Queue, QueueConnection, ReadEnd};
 use super::identify::{self, ControllerFacts, EVENT_NAMESPACES, NamespaceFacts};
 use super::limits::{
     CHANGED_NAMESPACES_MAX, DATA_BYTES_MAX, EVENT_REQUESTS_MAX, IO_QUEUES_MAX, QUEUE_ENTRIES_MAX,
-    RESERVATION_NOTICES_MAX,
 };
 use super::pdu::PduFrame;
-use super::reservation::{ReservationNotice, ReservationOrder, opcodes as reserve};
+use super::reservation::{ReservationLog, opcodes as reserve};
 use super::subsystem::{DISCOVERY_NQN, Host, NamespaceNews, registers};
 use crate::clients::input::Input;
-use crate::clients::memory::Hold;
 
 mod opcodes {
     pub const GET_LOG_PAGE: u8 = 0x02;
@@ -66,7 +64,7 @@ mod logs {
     pub const COMMANDS: u8 = 0x05;
     pub const ANA: u8 = 0x0c;
     pub const DISCOVERY: u8 = 0x70;
-    pub const RESERVATIONS: u8 = 0x80;
+    pub const RESERVATIONS: u8 = crate::nvme::reservation::LOG_PAGE;
 }
 
 /// What a controller has beside its registers, on the core of its admin queue.
@@ -77,25 +75,12 @@ pub(super) struct AdminState {
     heard: Cell<Instant>,
     events_wanted: Cell<u32>,
     /// Requests for events that were not answered yet.
-    event_requests: RefCell<VecDeque<u16>>,
+    pub(super) event_requests: RefCell<VecDeque<u16>>,
     /// Namespaces that changed since the list was read; at most one more than it takes.
     changed: RefCell<BTreeSet<u32>>,
     /// The host was told that there are some, and has not read which.
     told: Cell<bool>,
-    reservations: RefCell<ReservationLog>,
-}
-
-/// What the host was not told yet of orders of other hosts.
-#[derive(Default)]
-struct ReservationLog {
-    /// Namespaces and what happened; what does not fit is left out, and counted.
-    entries: VecDeque<(u32, ReservationNotice)>,
-    /// Of all that there were, how many came before the first entry.
-    read: u64,
-    /// By NSID, which kinds the host does not want to hear of.
-    masks: BTreeMap<u32, u32>,
-    /// The host was told that there is something to read.
-    told: bool,
+    pub(super) reservations: RefCell<ReservationLog>,
 }
 
 impl AdminState {
@@ -414,9 +399,7 @@ impl QueueConnection {
                 }
                 identify::changed_log(&changed)
             }
-            (logs::RESERVATIONS, false) => {
-                self.admin.reservations.borrow_mut().page(word & RETAIN_EVENT != 0)
-            }
+            (logs::RESERVATIONS, false) => self.reservation_page(word & RETAIN_EVENT != 0),
             _ => return Err(NvmeStatus::INVALID_LOG_PAGE),
         };
         let from = offset.ok().filter(|from| *from <= log.len()).ok_or(NvmeStatus::INVALID_FIELD)?;
@@ -468,11 +451,7 @@ impl QueueConnection {
             | features::TEMPERATURE
             | features::ERROR_RECOVERY
             | features::WRITE_ATOMICITY => 0,
-            features::RESERVATION_EVENTS => {
-                self.shard.namespace(command.nsid()).ok_or(NvmeStatus::INVALID_NAMESPACE)?;
-                let log = self.admin.reservations.borrow();
-                log.masks.get(&command.nsid()).copied().unwrap_or_default().into()
-            }
+            features::RESERVATION_EVENTS => self.reservation_mask(command.nsid())?.into(),
             features::RESERVATIONS_PERSIST => {
                 let found = self.shard.namespace(command.nsid()).ok_or(NvmeStatus::INVALID_NAMESPACE)?;
                 found.gate.table().persists.into()
@@ -480,50 +459,6 @@ impl QueueConnection {
             features::HOST_ID => return Ok(Answer::Data(queue.controller.host.id.to_vec())),
             _ => return Err(NvmeStatus::INVALID_FIELD),
         }))
-    }
-
-    /// Whether reservations of a namespace outlast the server.
-    fn persist_reservations(self: &Rc<Self>, command: &NvmeCommand, hold: Hold) {
-        let all = if command.nsid() == NSID_ALL { self.shard.namespaces() } else { Vec::new() };
-        let found = self.shard.namespace(command.nsid()).map_or(all, |found| vec![found]);
-        let (connection, id, order) = (self.clone(), command.id(), command.word(11) & 1 == 1);
-        self.core.spawn(async move {
-            let mut status = match found.is_empty() {
-                true => NvmeStatus::INVALID_NAMESPACE,
-                false => NvmeStatus::SUCCESS,
-            };
-            let Some(queue) = connection.queue.get() else { return };
-            for namespace in found {
-                let order = ReservationOrder::Persist(order);
-                let changed = namespace.gate.change(&connection.core, &queue.controller.host, &order).await;
-                status = changed.err().unwrap_or(status);
-            }
-            connection.complete(id, status, 0, Some(hold));
-        });
-    }
-
-    /// Which kinds of changes of reservations the host does not want to hear of.
-    fn mask_reservation_events(&self, nsid: u32, mask: u32) -> Result<(), NvmeStatus> {
-        const KINDS: u32 = 0b1110;
-        if nsid != NSID_ALL && self.shard.namespace(nsid).is_none() {
-            return Err(NvmeStatus::INVALID_NAMESPACE);
-        }
-        let mut log = self.admin.reservations.borrow_mut();
-        for found in self.shard.namespaces().iter().filter(|found| [NSID_ALL, found.nsid].contains(&nsid)) {
-            log.masks.insert(found.nsid, mask & KINDS);
-        }
-        Ok(())
-    }
-
-    /// An order of another host changed what this one has.
-    fn reservation_changed(&self, nsid: u32, notice: ReservationNotice) {
-        let mut log = self.admin.reservations.borrow_mut();
-        let mask = log.masks.get(&nsid).copied().unwrap_or_default();
-        if mask >> notice as u32 & 1 == 0 {
-            log.note(nsid, notice);
-        }
-        drop(log);
-        self.tell();
     }
 
     fn keep_event_request(&self, id: u16) {
@@ -544,24 +479,8 @@ impl QueueConnection {
         self.tell();
     }
 
-    /// Tells the host that there is something to read of reservations, if it asked, and was not
-    /// told yet.
-    fn tell_reservations(&self) {
-        const COMMAND_SET_EVENT: u64 = 0x06;
-        const LOG: u64 = (logs::RESERVATIONS as u64) << 16;
-        let mut log = self.admin.reservations.borrow_mut();
-        if log.entries.is_empty() || log.told {
-            return;
-        }
-        let request = self.admin.event_requests.borrow_mut().pop_front();
-        if let Some(id) = request {
-            log.told = true;
-            self.complete(id, NvmeStatus::SUCCESS, COMMAND_SET_EVENT | LOG, None);
-        }
-    }
-
     /// Tells the host that namespaces changed, if it wants to know, asked, and was not told yet.
-    fn tell(&self) {
+    pub(super) fn tell(&self) {
         const NOTICE: u64 = 0x02;
         const NAMESPACE_ATTRIBUTES: u64 = 0x00 << 8;
         const LOG: u64 = (logs::CHANGED_NAMESPACES as u64) << 16;
@@ -578,27 +497,6 @@ impl QueueConnection {
             admin.told.set(true);
             self.complete(id, NvmeStatus::SUCCESS, NOTICE | NAMESPACE_ATTRIBUTES | LOG, None);
         }
-    }
-}
-
-impl ReservationLog {
-    fn note(&mut self, nsid: u32, notice: ReservationNotice) {
-        if self.entries.len() >= RESERVATION_NOTICES_MAX {
-            self.entries.pop_front();
-            self.read += 1;
-        }
-        self.entries.push_back((nsid, notice));
-    }
-
-    /// The log page: one entry, which is read with it unless it is retained.
-    fn page(&mut self, retains: bool) -> Vec<u8> {
-        let first = self.entries.front().map(|(nsid, notice)| (*nsid, *notice as u8));
-        let page = identify::reservation_log(self.read + 1, first, self.entries.len().saturating_sub(1));
-        if !retains && self.entries.pop_front().is_some() {
-            self.read += 1;
-            self.told = false;
-        }
-        page
     }
 }
 

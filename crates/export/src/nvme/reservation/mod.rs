@@ -3,7 +3,7 @@
 //!
 //! Reading order: `table` (who has what, and what an order makes of it, pure), `record` (the same
 //! as text, for a restart), `gate` (what every command passes), `commands` (the commands of a
-//! queue).
+//! queue), `events` (what a host hears of orders of others).
 //!
 //! Invariant: once an order is acknowledged, no command that it forbids is under way: one that was
 //! admitted before has ended. So a host that was preempted writes nothing more, whatever was on its
@@ -15,10 +15,12 @@
 //! of section 7.
 
 mod commands;
+mod events;
 mod gate;
 pub(crate) mod record;
 pub(crate) mod table;
 
+pub(super) use events::{LOG_PAGE, ReservationLog};
 pub use gate::ReservationStore;
 pub(super) use gate::{CommandAdmission, Lane, ReservationGate};
-pub(super) use table::{DataAccess, ReservationNotice, ReservationOrder, opcodes};
+pub(super) use table::{DataAccess, ReservationNotice, opcodes};

@@ -82,6 +82,15 @@ impl QueueConnection {
         Ok(())
     }
 
+    /// Which kinds those are.
+    ///
+    /// # Errors
+    /// There is no such namespace.
+    pub(in crate::nvme) fn reservation_mask(&self, nsid: u32) -> Result<u32, NvmeStatus> {
+        self.shard.namespace(nsid).ok_or(NvmeStatus::INVALID_NAMESPACE)?;
+        Ok(self.admin.reservations.borrow().masks.get(&nsid).copied().unwrap_or_default())
+    }
+
     /// An order of another host changed what this one has.
     pub(in crate::nvme) fn reservation_changed(&self, nsid: u32, notice: ReservationNotice) {
         let mut log = self.admin.reservations.borrow_mut();
@@ -91,15 +100,6 @@ impl QueueConnection {
         }
         drop(log);
         self.tell();
-    }
-
-    /// Which kinds those are.
-    ///
-    /// # Errors
-    /// There is no such namespace.
-    pub(in crate::nvme) fn reservation_mask(&self, nsid: u32) -> Result<u32, NvmeStatus> {
-        self.shard.namespace(nsid).ok_or(NvmeStatus::INVALID_NAMESPACE)?;
-        Ok(self.admin.reservations.borrow().masks.get(&nsid).copied().unwrap_or_default())
     }
 
     /// The log page; what is left then is an event of its own.

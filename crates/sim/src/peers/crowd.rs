@@ -162,6 +162,6 @@ async fn send_request(
     offset_bytes: u64,
     length_bytes: u32,
 ) -> Result<(), IoError> {
-    let request = NbdRequest { flags: 0, kind, cookie: 0, offset_bytes, length_bytes };
+    let request = NbdRequest { flags: 0, kind, cookie: 0, offset_bytes, length_bytes: length_bytes.into() };
     core.send(stream, vec![Buf::copy_of(&request.encode())]).await
 }

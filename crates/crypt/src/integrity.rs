@@ -91,6 +91,16 @@ impl TagMaker {
             && tag[kept..].iter().all(|&byte| byte == 0)
     }
 
+    /// The tag of the block at `sector`.
+    #[must_use]
+    pub fn tag_of(&self, sector: u64, block: &[u8]) -> Box<[u8]> {
+        let mut sum = [0; SUM_BYTES_MAX];
+        let kept = self.sum(sector, block, &mut sum).min(self.tag_bytes);
+        let mut tag = vec![0; self.tag_bytes].into_boxed_slice();
+        tag[..kept].copy_from_slice(&sum[..kept]);
+        tag
+    }
+
     fn sum(&self, sector: u64, block: &[u8], out: &mut [u8; SUM_BYTES_MAX]) -> usize {
         let number = sector.to_le_bytes();
         let salt = self.salt.as_ref().map_or(&[][..], |salt| salt);
@@ -152,10 +162,7 @@ mod tests {
         let block = vec![0x5a; 4096];
         for tag_bytes in [4, 8, 20, 32, 72] {
             for maker in kinds(tag_bytes) {
-                let mut sum = [0; SUM_BYTES_MAX];
-                let len = maker.sum(8, &block, &mut sum).min(tag_bytes);
-                let mut tag = vec![0; tag_bytes];
-                tag[..len].copy_from_slice(&sum[..len]);
+                let mut tag = maker.tag_of(8, &block);
                 assert!(maker.is_tag_of(&tag, 8, &block), "{maker:?}");
                 assert!(!maker.is_tag_of(&tag, 16, &block), "{maker:?}: elsewhere");
                 let mut other = block.clone();

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use sha2::{Digest, Sha256};
 
-use crate::harness::{Room, Said, fixtures, require, run, tool};
+use crate::harness::{Room, Said, Serve, fixtures, require, run, tool};
 
 /// Where data and tags of the fixtures begin at the earliest: behind their journals.
 const AREAS_FROM: u64 = 600 << 10;
@@ -202,13 +202,83 @@ fn a_copy_that_stopped_early_and_unknown_superblocks_are_refused() {
 }
 
 #[test]
-fn it_is_only_read() {
+fn what_is_opened_to_be_read_is_not_written() {
     let room = Room::new();
-    let Some(devices) = unpacked(&room, &["mirror-0", "mirror-1"]) else { return };
+    let Some(devices) = unpacked(&room, &["mirror-0", "mirror-1", "cut"]) else { return };
     room.untouched(|| {
-        let said = run(["serve", "--run", "true", &devices[0], &devices[1]]);
-        said.failed(1, "WTL-0025", &["read-only"]);
         run(["serve", "--read-only", "--run", "true", &devices[0], &devices[1]]).ok();
+        run(["serve", "--read-only", "--run", "true", &devices[2]]).ok();
+        run(["scan", &devices[2]]).ok();
+    });
+}
+
+/// A scrub mends every member, so that each is whole without the others.
+#[test]
+fn an_array_that_is_served_to_be_written_mends_its_members() {
+    let room = Room::new();
+    if !require("qemu-io") {
+        return;
+    }
+    for (name, members) in
+        [("mirror", &["mirror-0", "mirror-1"][..]), ("parity", &["parity-0", "parity-1", "parity-2"])]
+    {
+        let Some(devices) = unpacked(&room, members) else { return };
+        for (which, device) in devices.iter().enumerate() {
+            for nth in 0..60 {
+                flip(device, AREAS_FROM + which as u64 * 16384 + nth * 40960);
+            }
+        }
+        let serve = Serve::start(&room, &[], &devices);
+        let array = serve.array()["name"].as_str().unwrap().to_owned();
+        serve.command(&["check", &array, "--wait"]).ok();
+        let wrote = tool("qemu-io", ["-f", "raw", "-c", "write -q -P 0x5a 1M 96k", &serve.uri]);
+        assert!(!wrote.contains("failed"), "{wrote}");
+        serve.kill();
+        let whole = cat(&[], &devices).ok().stdout;
+        assert!(whole[1 << 20..][..96 << 10].iter().all(|&byte| byte == 0x5a), "{name}");
+        for lost in &devices {
+            let others: Vec<_> = devices.iter().filter(|device| *device != lost).cloned().collect();
+            assert!(cat(&["--force=dirty-degraded"], &others).ok().stdout == whole, "{name} without {lost}");
+        }
+    }
+}
+
+/// Its journal is brought to its places first, and what the writer leaves behind is read by all.
+#[test]
+fn a_device_whose_journal_holds_blocks_is_written() {
+    let room = Room::new();
+    if !require("qemu-io") {
+        return;
+    }
+    for name in ["cut", "cut4k", "hmac"] {
+        let Some(device) = unpacked(&room, &[name]) else { return };
+        let key = key();
+        let more = if name == "hmac" { &["--key-file", &key][..] } else { &[] };
+        let mut expected = cat(more, &device).ok().stdout;
+        let serve = Serve::start(&room, more, &device);
+        let wrote = tool("qemu-io", ["-f", "raw", "-c", "write -q -P 0x33 64k 20k", &serve.uri]);
+        assert!(!wrote.contains("failed"), "{wrote}");
+        serve.kill();
+        expected[64 << 10..84 << 10].fill(0x33);
+        assert!(cat(more, &device).ok().stdout == expected, "{name}");
+    }
+}
+
+/// What cannot be written says so before anything is served.
+#[test]
+fn a_bitmap_in_use_is_only_read() {
+    let room = Room::new();
+    let Some(device) = unpacked(&room, &["direct"]) else { return };
+    // The journal's place is a bitmap then, in which no bit is set.
+    let file = fs::File::options().read(true).write(true).open(&device[0]).unwrap();
+    let mut flags = [0];
+    file.read_exact_at(&mut flags, 24).unwrap();
+    file.write_all_at(&[flags[0] | 4], 24).unwrap();
+    file.write_all_at(&[0; 65536], 4096).unwrap();
+    room.untouched(|| {
+        let said = run(["serve", "--run", "true", &device[0]]);
+        said.failed(1, "WTL-0025", &["read-only"]);
+        run(["serve", "--read-only", "--run", "true", &device[0]]).ok();
     });
 }
 

@@ -1,10 +1,12 @@
-//! dm-integrity: devices in every mode, in order and cut off, are read as Linux reads them.
+//! dm-integrity: devices in every mode, in order and cut off, are read as Linux reads them, and what
+//! is written to them Linux reads, in every mode and after every end.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use sha2::{Digest, Sha256};
+use wattle_format::integrity::{IntegrityLayout, IntegritySuperblock};
 
 use crate::judge::{Facts, Guest};
 
@@ -85,8 +87,112 @@ pub fn judge(guest: &Guest) {
     for (nth, (name, ..)) in DEVICES.iter().enumerate() {
         check(name, &found[*name], &key, std::slice::from_ref(&disks[2 * nth]));
     }
+    judge_writes(guest, scratch.path(), &key, &disks);
     let (mirror, parity) = disks[DEVICES.len() * 2..].split_at(2);
     check("a mirror", &found["mirror"], &key, mirror);
     check("a RAID 5", &found["parity"], &key, parity);
     check("a RAID 5 without a member", &found["parity"], &key, &parity[1..]);
+}
+
+/// Devices that are written to: those of above, and what Linux opens them with, but for its mode.
+const WRITTEN: [(&str, &str); 8] = [
+    ("journal", "--integrity crc32c"),
+    ("sha256", "--integrity sha256"),
+    ("hmac", KEYED),
+    ("old-hmac", KEYED),
+    ("cut4k", "--integrity sha1"),
+    ("bitmap", "--integrity crc32c"),
+    ("direct", "--integrity crc32c"),
+    ("ring-torn", "--integrity crc32c"),
+];
+/// What Linux opens a device with, one after the other, begun with another one for each copy.
+const MODES: [&str; 3] = ["--journal-watermark 50", "--integrity-bitmap-mode", "--integrity-no-journal"];
+/// Sectors that are written, and what with.
+const WRITES: [(u64, u64, u8); 3] = [(64, 24, 0x11), (80, 40, 0x22), (2056, 64, 0x33)];
+
+/// Writes over a device, whose server is killed then.
+fn write(device: &Path, dir: &Path, key: &Path) {
+    let commands: String = WRITES
+        .iter()
+        .map(|(at, count, byte)| format!(" -c 'write -q -P {byte} {} {}'", at * 512, count * 512))
+        .collect();
+    let script = format!("qemu-io -f raw{commands} \"$uri\"; kill -9 $PPID");
+    let said = Command::new(env!("CARGO_BIN_EXE_wattle"))
+        .args(["serve", "--key-file"])
+        .arg(key)
+        .arg("--runtime-dir")
+        .arg(dir.join("run"))
+        .args(["--run", &script])
+        .arg(device)
+        .output()
+        .expect("wattle runs");
+    assert_eq!(said.status.code(), None, "killed: {}", String::from_utf8_lossy(&said.stderr));
+}
+
+/// Two ends of a device that was written: as its killed server left it, and as a cut of power does
+/// that none of the writes' places outlived, only their journal.
+fn written(device: &Path, dir: &Path, key: &Path) -> [PathBuf; 2] {
+    let [settled, killed, cut] = ["settled", "killed", "cut"].map(|name| dir.join(name));
+    fs::copy(device, &settled).expect("scratch space");
+    let runtime = dir.join("run");
+    let serve = ["serve", "--key-file", text(key), "--runtime-dir", text(&runtime), "--run", "true"];
+    crate::wattle(&serve, std::slice::from_ref(&settled));
+    fs::copy(&settled, &killed).expect("scratch space");
+    write(&killed, dir, key);
+    let mut bytes = fs::read(&settled).expect("a device");
+    let after = fs::read(&killed).expect("a device");
+    let superblock = IntegritySuperblock::parse(&after).expect("a superblock");
+    let layout = IntegrityLayout::of(&superblock).expect("a layout");
+    let areas = layout.section_at_bytes(layout.sections) as usize;
+    let sections = layout.sections as usize;
+    assert!(sections > WRITES.len(), "{sections}: the ring has room for all that is written");
+    bytes[..areas].copy_from_slice(&after[..areas]);
+    assert!(bytes != after, "what was written is in its places too");
+    fs::write(&cut, bytes).expect("scratch space");
+    [killed, cut]
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("utf-8")
+}
+
+/// Linux opens what was written, in every mode, reads what it should, writes, and is read again.
+fn judge_writes(guest: &Guest, scratch: &Path, key: &Path, disks: &[PathBuf]) {
+    let (mut lines, mut copies, mut expected) = (String::new(), Vec::new(), Vec::new());
+    for (name, open) in WRITTEN {
+        let nth = DEVICES.iter().position(|(device, ..)| *device == name).expect("a device of above");
+        let dir = scratch.join(name);
+        fs::create_dir(&dir).expect("scratch space");
+        let mut content = crate::wattle(&["cat", "--key-file", text(key)], &disks[2 * nth..=2 * nth]);
+        for (at, count, byte) in WRITES {
+            content[at as usize * 512..][..count as usize * 512].fill(byte);
+        }
+        let ends = written(&disks[2 * nth], &dir, key);
+        for (end, device) in ["killed", "cut"].into_iter().zip(ends) {
+            assert!(
+                crate::wattle(&["cat", "--key-file", text(key)], std::slice::from_ref(&device)) == content,
+                "{name}, {end}"
+            );
+            let sum: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+            for first in 0..MODES.len() {
+                let copy = dir.join(format!("{end}-{first}"));
+                fs::copy(&device, &copy).expect("scratch space");
+                let modes: Vec<_> = (0..3).map(|nth| MODES[(first + nth) % 3].replace(' ', ",")).collect();
+                lines += &format!("{name}-{end}-{first} {} {open}\n", modes.join(" "));
+                copies.push(copy);
+                expected.push((format!("{name}-{end}-{first}"), sum.clone()));
+            }
+        }
+    }
+    let asked = scratch.join("reopened.txt");
+    fs::write(&asked, lines).expect("scratch space");
+    let found = guest.run_with("integrity-reopen", &[asked, key.to_owned()], &copies, &[]);
+    for ((what, sum), copy) in expected.iter().zip(&copies) {
+        let facts = &found[what];
+        assert_eq!(facts.get("first"), Some(sum), "{what}: Linux reads what was written");
+        for mode in ["second", "third"] {
+            assert!(facts.contains_key(mode), "{what}: Linux reads it in another mode: {facts:?}");
+        }
+        check(what, facts, key, std::slice::from_ref(copy));
+    }
 }

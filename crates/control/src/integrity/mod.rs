@@ -1,5 +1,9 @@
 //! Devices of dm-integrity: what is known of them, how they are opened, and the device that they
-//! are then. They are only read.
+//! are then.
+//!
+//! Reading order: `open.rs` finds out what blocks are read by, `device.rs` is what others see,
+//! `blocks.rs` reads and writes blocks with their tags, `settle.rs` brings a journal to its places,
+//! `write.rs` writes by way of it.
 //!
 //! Invariants:
 //! - A block whose tag is not its own is an error, and never data. Blocks without tags that count
@@ -8,9 +12,13 @@
 //! - The checksum is one that the device's own tags prove: the superblock does not name it.
 //! - What the journal holds is read from there; a journal that cannot be followed refuses the
 //!   device.
+//! - What is opened to be read is not written, and what is written goes by way of the journal.
 
+mod blocks;
 mod device;
 mod open;
+mod settle;
+mod write;
 
 use wattle_format::integrity::{
     DIRTY_BITMAP, IntegrityError, IntegrityLayout, IntegritySuperblock, JOURNAL_MAC, RECALCULATING,
@@ -54,7 +62,8 @@ pub struct IntegrityFacts {
     pub logged_blocks: u64,
     /// What has no tags that count, sectors.
     pub unchecked_sectors: u64,
-    /// What was passed over because the operator said so, and what that means.
+    /// What was passed over because the operator said so, what cannot be done, and what
+    /// was done.
     pub notes: Vec<String>,
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use wattle_crypt::{SecretBytes, TagMaker};
 use wattle_format::integrity::{
-    DIRTY_BITMAP, DISCARDED, FIXED_HMAC, IntegrityLayout, IntegritySuperblock, JournalSection, LoggedBlock,
-    replay_order,
+    DIRTY_BITMAP, DISCARDED, FIXED_HMAC, IntegrityLayout, IntegritySuperblock, JOURNAL_MAC, JournalRing,
+    JournalSection, LoggedBlock,
 };
 
 use super::{IntegrityDevice, IntegrityFacts, journal_damaged, no_checksum, unsupported};
@@ -24,8 +24,19 @@ const BITMAP_BYTES_MAX: u64 = 64 << 20;
 const TAGS_BYTES: usize = 1 << 20;
 const TAGS_BYTES_MAX: u64 = 256 << 20;
 
-/// What blocks are read by.
+/// What was found out about a device.
 #[derive(Debug)]
+pub(crate) struct Opened {
+    /// What its blocks are read by.
+    pub tags: OpenedTags,
+    /// What its users are told.
+    pub facts: IntegrityFacts,
+    /// The ring of its journal, or why it cannot be written.
+    pub ring: Result<JournalRing, &'static str>,
+}
+
+/// What blocks are read by.
+#[derive(Debug, Clone)]
 pub(crate) struct OpenedTags {
     pub layout: IntegrityLayout,
     pub block_bytes: u32,
@@ -40,13 +51,14 @@ pub(crate) struct OpenedTags {
 }
 
 impl OpenedTags {
-    /// Reads what is to be known of a device.
+    /// Reads what is to be known of a device, and of what is to be written the ring of its journal,
+    /// or why it cannot be written.
     pub fn read(
         device: &IntegrityDevice,
         member: &Member,
         keys: &Keyring,
-        forced: Forced,
-    ) -> Result<(Self, IntegrityFacts), Problem> {
+        (forced, to_write): (Forced, bool),
+    ) -> Result<Opened, Problem> {
         let superblock = &device.superblock;
         let mut tags = Self {
             layout: device.layout.clone(),
@@ -58,11 +70,16 @@ impl OpenedTags {
             maker: None,
         };
         let mut notes = Vec::new();
+        let mut ring = Err("its journal was passed over");
         if superblock.has(DIRTY_BITMAP) {
             tags.bitmap = tags.read_bitmap(member)?;
+            ring = Err("the bitmap in place of its journal is in use: close it once with integritysetup");
         } else {
-            match tags.read_journal(member) {
-                Ok(logged) => tags.logged = logged,
+            match tags.read_journal(member, to_write) {
+                Ok((logged, found)) => {
+                    tags.logged = logged;
+                    ring = Ok(found);
+                }
                 Err(problem) if problem.force.is_some_and(|check| forced.has(check)) => {
                     notes.push(format!(
                         "{}; --force={}: its journal is passed over, and what is read may be old",
@@ -80,7 +97,28 @@ impl OpenedTags {
             unchecked_sectors: tags.unchecked_sectors(),
             notes,
         };
-        Ok((tags, facts))
+        let ring = ring.and_then(|ring| match &tags.maker {
+            _ if superblock.has(JOURNAL_MAC) => Err("its journal has codes with a key of their own"),
+            None => Err("no tag on it says what its checksum is"),
+            Some(_) if ring.next.is_none() => Err("older sections of its journal are damaged"),
+            Some(_) => Ok(ring),
+        });
+        Ok(Opened { tags, facts, ring })
+    }
+
+    /// What tags are made with, if that is known.
+    pub fn maker(&self) -> Option<&TagMaker> {
+        self.maker.as_ref()
+    }
+
+    /// What is in the journal, by where it lies there.
+    pub fn logged_by_place(&self) -> BTreeMap<u64, &LoggedBlock> {
+        self.logged.values().map(|(at, logged)| (*at, logged)).collect()
+    }
+
+    /// The same once the journal was brought to its places.
+    pub fn settled(self) -> Self {
+        Self { logged: BTreeMap::new(), ..self }
     }
 
     /// Where the block at `sector` lies in the journal, and what else is known of it there.
@@ -130,7 +168,13 @@ impl OpenedTags {
         Ok(member.read(at, len as usize)?)
     }
 
-    fn read_journal(&self, member: &Member) -> Result<BTreeMap<u64, (u64, LoggedBlock)>, Problem> {
+    /// Reads the journal: what counts of it, and what is known of its sections. Of one that holds
+    /// nothing, and is not to be written, only the heads are read.
+    fn read_journal(
+        &self,
+        member: &Member,
+        to_write: bool,
+    ) -> Result<(BTreeMap<u64, (u64, LoggedBlock)>, JournalRing), Problem> {
         let (layout, name) = (&self.layout, &member.name);
         let unread = |error: crate::members::MemberError| journal_damaged(name, &error.to_string());
         let read = |section: u32, len: u64| {
@@ -144,14 +188,19 @@ impl OpenedTags {
                 break;
             }
         }
-        if is_unused {
-            return Ok(BTreeMap::new());
+        let fresh = || Ok((BTreeMap::new(), JournalRing::fresh(layout.sections)));
+        if is_unused && !to_write {
+            return fresh();
         }
         let (mut rounds, mut found, mut count) = (Vec::new(), Vec::new(), 0);
         for section in 0..layout.sections {
             let bytes = read(section, layout.section_bytes())?;
-            let parsed = JournalSection::parse(layout, section, &bytes);
-            let parsed = parsed.map_err(|error| journal_damaged(name, &error.to_string()))?;
+            let parsed = match JournalSection::parse(layout, section, &bytes) {
+                Ok(parsed) => parsed,
+                // It was never begun, or what was written over it is not in use any more.
+                Err(_) if is_unused => return fresh(),
+                Err(error) => return Err(journal_damaged(name, &error.to_string())),
+            };
             rounds.push(parsed.rounds);
             count += parsed.blocks.len();
             if count > LOGGED_MAX {
@@ -159,9 +208,13 @@ impl OpenedTags {
             }
             found.push(parsed.blocks);
         }
-        let order = replay_order(&rounds).map_err(|error| journal_damaged(name, &error.to_string()))?;
+        let ring = match JournalRing::of(&rounds) {
+            Ok(ring) => ring,
+            Err(_) if is_unused => return fresh(),
+            Err(error) => return Err(journal_damaged(name, &error.to_string())),
+        };
         let mut logged = BTreeMap::new();
-        for section in order {
+        for &section in &ring.counted {
             for block in std::mem::take(&mut found[section as usize]) {
                 let per_block = u64::from(self.block_bytes) / 512;
                 let sector = block.sector;
@@ -173,7 +226,7 @@ impl OpenedTags {
                 logged.insert(sector, (at, block));
             }
         }
-        Ok(logged)
+        Ok((logged, ring))
     }
 
     /// Finds what tags are made with: what gives most of those that are looked at. `None` if no

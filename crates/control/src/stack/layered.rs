@@ -1,11 +1,10 @@
 //! The step of a round that opens devices of dm-integrity, and backing devices of bcache, for the
 //! same reason where encrypted ones are: what an array lacks may be in there.
 
-use wattle_engine::VolumeError;
 use wattle_format::probe::SignatureKind;
 use wattle_rt::Core;
 
-use super::Stack;
+use super::{Purpose, Stack};
 use crate::bcache::{BackingData, BcacheDevice};
 use crate::integrity::{CheckedDevice, IntegrityDevice, IntegrityFacts, IntegrityState, OpenedTags};
 use crate::members::Member;
@@ -141,12 +140,13 @@ impl Stack {
         let (member, device) = (seen.member.clone(), seen.integrity.clone().expect("it was just read"));
         let below = self.volume(core, ix).await?;
         let (keys, forced) = (self.options.keys.clone(), self.options.policy.forced);
+        let to_write = self.options.purpose == Purpose::Write;
         let name = member.name.clone();
-        let read = core.offload(move || OpenedTags::read(&device, &member, &keys, forced));
-        let (tags, facts) = read.await.map_err(Problem::no_thread)??;
+        let read = core.offload(move || OpenedTags::read(&device, &member, &keys, (forced, to_write)));
+        let opened = read.await.map_err(Problem::no_thread)??;
         let inside = format!("{name}{SUFFIX}");
-        let device = CheckedDevice::device(core, &inside, below, tags);
-        let device = device.map_err(|error| unreachable(&name, &error))?;
+        let device = CheckedDevice::device(core, (&name, &inside), below, opened, to_write);
+        let (device, facts) = device.await.map_err(|error| unreachable(&name, &error))?;
         Ok((Member::layer(inside, device), facts))
     }
 }
@@ -173,7 +173,7 @@ fn is_bcache(seen: &MemberScan) -> bool {
         && seen.physical.is_none()
 }
 
-fn unreachable(name: &str, error: &VolumeError) -> Problem {
+fn unreachable(name: &str, error: &impl std::fmt::Display) -> Problem {
     Problem::new(
         Code::VolumeFailed,
         format!("{name}: {error}"),

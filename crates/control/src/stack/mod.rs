@@ -419,9 +419,10 @@ impl Stack {
                 self.logical.get(&(group, volume)).cloned().expect("a volume that became a member is open")
             }
             MemberOrigin::Decrypted { .. } | MemberOrigin::Layered { .. } => {
-                let (name, device) = (seen.member.name.clone(), seen.member.device.clone());
                 let read_only = self.options.purpose != Purpose::Write;
-                let handle = bare(core, &name, device, read_only).await?;
+                let claim = if read_only { Claim::Read } else { Claim::Write };
+                let claimed = seen.member.claim(claim)?;
+                let handle = bare(core, &claimed.name, claimed.device, read_only).await?;
                 self.running.push(Layer::Array(handle.clone()));
                 handle.volume()
             }

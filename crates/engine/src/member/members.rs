@@ -286,8 +286,9 @@ impl Members {
     }
 
     /// Decides what a read error means: the member is gone (`true`), or only these sectors could
-    /// not be read. Bad sectors alone never cost a member that nothing can replace. What is not in
-    /// a copy was known before, and says nothing of the drive that the copy is on.
+    /// not be read. Bad sectors alone never cost a member that the others cannot replace, and those
+    /// that have bad sectors too are not counted on. What is not in a copy was known before, and
+    /// says nothing of the drive that the copy is on.
     pub fn judge_read_error(&self, member: MemberIx, error: IoError) -> bool {
         if error == IoError::NOT_COPIED {
             return false;
@@ -297,8 +298,12 @@ impl Members {
         if error.kind() != IoErrorKind::Medium {
             return true;
         }
-        let without = self.health.borrow().lost().union(&[member].into_iter().collect());
-        load.read_errors.get() > self.fixed.limits.read_errors_max && self.fixed.geometry.survives(&without)
+        if load.read_errors.get() <= self.fixed.limits.read_errors_max {
+            return false;
+        }
+        let with_bad = (0..).zip(&self.loads).filter(|(_, load)| load.read_errors.get() > 0);
+        let without = with_bad.map(|(seat, _)| MemberIx(seat)).collect();
+        self.fixed.geometry.survives(&self.health.borrow().lost().union(&without))
     }
 
     /// The version of the health in which the member took its seat.

@@ -111,3 +111,31 @@ fn many_bad_sectors_of_the_last_copy_do_not_break_the_array() {
         });
     }
 }
+
+/// A scrub of members of which each has more bad sectors than a member may have: none is failed,
+/// since the others have what it lacks, and it has what they lack.
+#[test]
+fn many_bad_sectors_of_several_members_are_all_mended() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 3)] {
+        let mut fixture = Fixture::new(level, members, 1);
+        let pattern = fixture.fill();
+        for member in 0..members {
+            for nth in 0..30 {
+                fixture.drive(member).latent(nth * 8 + 2 * member as u64);
+            }
+        }
+        let spec = fixture.spec(&[]);
+        run(&mut fixture.world, spec, async move |core, array, volume| {
+            array.start_job(&core, Job::Check { range: None }).await.unwrap();
+            while array.report(&core).await.is_none_or(|report| report.action != JobKind::Check) {
+                core.sleep(Duration::from_millis(1)).await;
+            }
+            assert!(read(&volume, 0, pattern.len()).await == Ok(pattern), "{level:?}");
+            let status = array.status(&core).await;
+            assert!(status.members.iter().all(|member| member.state == MemberState::InSync), "{level:?}");
+            array.stop(&core).await.unwrap();
+        });
+        let left = |member| (0..MEMBER_SECTORS).any(|sector| fixture.drive(member).is_unreadable(sector));
+        assert!(!(0..members).any(left), "{level:?}");
+    }
+}

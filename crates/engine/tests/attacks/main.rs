@@ -19,9 +19,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use wattle_engine::geometry::Level;
+use wattle_engine::job::JobKind;
 use wattle_engine::metadata::{ArrayRecord, Metadata, NoMetadata};
 use wattle_engine::units::{MemberIx, Sector};
-use wattle_engine::{ArrayHandle, ArraySpec, FailError, MemberState, Volume, VolumeError};
+use wattle_engine::{ArrayHandle, ArraySpec, FailError, Job, MemberState, Volume, VolumeError};
 use wattle_rt::{
     Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, SimWorld, WorldConfig,
 };

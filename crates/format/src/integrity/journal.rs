@@ -6,7 +6,7 @@
 //! whose place that number takes is in the entries.
 
 use super::layout::IntegrityLayout;
-use crate::bytes::{array, le64};
+use crate::bytes::{array, le64, put};
 
 const SECTOR: usize = 512;
 /// Sectors of entries that a section begins with.
@@ -85,7 +85,7 @@ impl JournalSection {
     pub fn parse(layout: &IntegrityLayout, section: u32, bytes: &[u8]) -> Result<Self, SectionError> {
         let mut rounds = 0;
         for (at, sector) in (0..).zip(bytes.chunks_exact(SECTOR)) {
-            let number = le64(sector, USABLE_BYTES) ^ (u64::from(section) << 32 ^ u64::from(at));
+            let number = le64(sector, USABLE_BYTES) ^ commit_number(section, at);
             let round = ROUNDS.iter().position(|&round| round == number);
             rounds |= 1 << round.ok_or(SectionError { section, sector: at })?;
         }
@@ -107,57 +107,195 @@ fn place(layout: &IntegrityLayout, bytes: &[u8], entry: u32) -> Option<(u64, usi
     /// The upper half of the sector of an entry that is not in use, and of one in the making.
     const NONE: u64 = 0xffff_ffff;
     const UNFINISHED: u64 = 0xffff_fffe;
-    let sector = (entry % JOURNAL_BLOCK_SECTORS) as usize;
-    let at = sector * SECTOR + (entry / JOURNAL_BLOCK_SECTORS) as usize * layout.entry_bytes;
+    let at = entry_at(layout, entry);
     let sector = le64(bytes, at);
     (!matches!(sector >> 32, NONE | UNFINISHED)).then_some((sector, at))
 }
 
-/// The sections that count, the oldest first, by the rounds of each.
-///
-/// The section behind the last one of the newest round is the oldest. From there on sections count
-/// up to the first that is not wholly of its round: that one was being written.
-///
-/// # Errors
-/// [`RingError`]
-pub fn replay_order(rounds: &[u8]) -> Result<Vec<u32>, RingError> {
-    let used = rounds.iter().fold(0, |used, section| used | section);
-    let follows = |round: usize| used & 1 << ((round + 1) % 4) != 0;
-    let mut newest = (0..4).filter(|&round| used & 1 << round != 0 && !follows(round));
-    let (Some(round), None) = (newest.next(), newest.next()) else { return Err(RingError) };
-    let Some(last) = rounds.iter().rposition(|section| section & 1 << round != 0) else {
-        return Err(RingError);
-    };
-    let (count, before) = (rounds.len(), (round + 3) % 4);
-    let turn = |at: usize| if at <= last { round } else { before };
-    let order = (0..count).map(|nth| (last + 1 + nth) % count);
-    let counted = order.take_while(|&at| rounds[at] == 1 << turn(at));
-    Ok(counted.map(|at| u32::try_from(at).expect("sections are counted in 32 bits")).collect())
+/// Where an entry lies in its section, bytes.
+fn entry_at(layout: &IntegrityLayout, entry: u32) -> usize {
+    let sector = (entry % JOURNAL_BLOCK_SECTORS) as usize;
+    sector * SECTOR + (entry / JOURNAL_BLOCK_SECTORS) as usize * layout.entry_bytes
+}
+
+/// What of a sector's number is of its place.
+fn commit_number(section: u32, sector: u32) -> u64 {
+    u64::from(section) << 32 ^ u64::from(sector)
+}
+
+/// Where a section is written to, and in which round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SectionPlace {
+    /// Which section.
+    pub section: u32,
+    /// Which of the four rounds.
+    pub round: u8,
+}
+
+impl SectionPlace {
+    /// The place behind this one in a ring of so many sections.
+    #[must_use]
+    pub fn next(self, sections: u32) -> Self {
+        match self.section + 1 {
+            section if section < sections => Self { section, ..self },
+            _ => Self { section: 0, round: (self.round + 1) % 4 },
+        }
+    }
+
+    /// Makes the section that holds these blocks (the sector, the tag, the data of each) at this
+    /// place. `bytes` is [`IntegrityLayout::section_bytes`] long, and `blocks` are no more than
+    /// [`IntegrityLayout::section_entries`].
+    pub fn fill(self, layout: &IntegrityLayout, blocks: &[(u64, &[u8], &[u8])], bytes: &mut [u8]) {
+        bytes.fill(0);
+        for entry in 0..layout.section_entries {
+            let at = entry_at(layout, entry);
+            let Some((sector, tag, data)) = blocks.get(entry as usize) else {
+                put(bytes, at, &[0xff; 8]);
+                continue;
+            };
+            put(bytes, at, &sector.to_le_bytes());
+            for (nth, part) in data.chunks_exact(SECTOR).enumerate() {
+                put(bytes, at + 8 + 8 * nth, &part[USABLE_BYTES..]);
+            }
+            put(bytes, at + 8 + 8 * (data.len() / SECTOR), tag);
+            put(bytes, layout.entry_data_bytes(entry) as usize, data);
+        }
+        for (at, sector) in (0..).zip(bytes.chunks_exact_mut(SECTOR)) {
+            let number = ROUNDS[usize::from(self.round)] ^ commit_number(self.section, at);
+            put(sector, USABLE_BYTES, &number.to_le_bytes());
+        }
+    }
+}
+
+/// What is to be made of the sections of a journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalRing {
+    /// Those that count, the oldest first.
+    pub counted: Vec<u32>,
+    /// Those that were being written, in their order, and where each belongs. Before the next one is
+    /// written they have to be made empty, the first one last: else they would count behind it.
+    pub unfinished: Vec<SectionPlace>,
+    /// Where the next section is written; `None` where older ones do not count, which no cut of
+    /// power leaves behind.
+    pub next: Option<SectionPlace>,
+}
+
+impl JournalRing {
+    /// The ring of a journal by the rounds of each of its sections.
+    ///
+    /// The section behind the last one of the newest round is the oldest. From there on sections
+    /// count up to the first that is not wholly of its round: that one was being written.
+    ///
+    /// # Errors
+    /// [`RingError`]
+    pub fn of(rounds: &[u8]) -> Result<Self, RingError> {
+        let used = rounds.iter().fold(0, |used, section| used | section);
+        let follows = |round: u8| used & 1 << ((round + 1) % 4) != 0;
+        let mut newest = (0..4).filter(|&round| used & 1 << round != 0 && !follows(round));
+        let (Some(round), None) = (newest.next(), newest.next()) else { return Err(RingError) };
+        let Some(last) = rounds.iter().rposition(|section| section & 1 << round != 0) else {
+            return Err(RingError);
+        };
+        let count = rounds.len();
+        let place = |at: usize| SectionPlace {
+            section: u32::try_from(at).expect("sections are counted in 32 bits"),
+            round: if at <= last { round } else { (round + 3) % 4 },
+        };
+        let mut order = (0..count).map(|nth| place((last + 1 + nth) % count)).peekable();
+        let counts = |place: &SectionPlace| rounds[place.section as usize] == 1 << place.round;
+        let counted = std::iter::from_fn(|| order.next_if(counts)).map(|place| place.section).collect();
+        let unfinished: Vec<_> = order.collect();
+        let is_orderly = unfinished.iter().all(|place| place.round == round);
+        let behind = place(last).next(u32::try_from(count).expect("as above"));
+        Ok(Self { counted, unfinished, next: is_orderly.then_some(behind) })
+    }
+
+    /// The ring of a journal of so many sections of which nothing counts, whatever is in them.
+    #[must_use]
+    pub fn fresh(sections: u32) -> Self {
+        let unfinished = (0..sections).map(|section| SectionPlace { section, round: 0 }).collect();
+        Self { counted: Vec::new(), unfinished, next: Some(SectionPlace { section: 0, round: 1 }) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::layouts;
     use super::*;
+
+    fn counted(rounds: &[u8]) -> Vec<u32> {
+        JournalRing::of(rounds).unwrap().counted
+    }
+
+    fn at(section: u32, round: u8) -> SectionPlace {
+        SectionPlace { section, round }
+    }
 
     #[test]
     fn a_ring_is_followed_from_its_oldest_section() {
         // Three of the newer round, then two of the round before.
-        assert_eq!(replay_order(&[2, 2, 2, 1, 1]), Ok(vec![3, 4, 0, 1, 2]));
-        assert_eq!(replay_order(&[1, 1, 1]), Ok(vec![0, 1, 2]));
+        assert_eq!(counted(&[2, 2, 2, 1, 1]), [3, 4, 0, 1, 2]);
+        assert_eq!(counted(&[1, 1, 1]), [0, 1, 2]);
         // The third was being written, and so was the fourth.
-        assert_eq!(replay_order(&[2, 2, 3, 1, 1]), Ok(vec![3, 4, 0, 1]));
-        assert_eq!(replay_order(&[2, 2, 1, 3, 1]), Ok(vec![4, 0, 1]));
+        assert_eq!(counted(&[2, 2, 3, 1, 1]), [3, 4, 0, 1]);
+        assert_eq!(counted(&[2, 2, 1, 3, 1]), [4, 0, 1]);
         // Round 0 comes after round 3.
-        assert_eq!(replay_order(&[1, 8, 8]), Ok(vec![1, 2, 0]));
-        assert_eq!(replay_order(&[9, 8, 8]), Ok(vec![1, 2]));
-        assert_eq!(replay_order(&[1]), Ok(vec![0]));
-        assert_eq!(replay_order(&[3]), Ok(vec![]));
+        assert_eq!(counted(&[1, 8, 8]), [1, 2, 0]);
+        assert_eq!(counted(&[9, 8, 8]), [1, 2]);
+        assert_eq!(counted(&[1]), [0]);
+        assert_eq!(counted(&[3]), []);
+    }
+
+    #[test]
+    fn a_ring_goes_on_behind_what_was_being_written() {
+        let ring = |rounds: &[u8]| {
+            let ring = JournalRing::of(rounds).unwrap();
+            (ring.unfinished, ring.next)
+        };
+        assert_eq!(ring(&[2, 2, 2, 1, 1]), (vec![], Some(at(3, 1))));
+        assert_eq!(ring(&[1, 1, 1]), (vec![], Some(at(0, 1))));
+        assert_eq!(ring(&[8, 8]), (vec![], Some(at(0, 0))));
+        assert_eq!(ring(&[2, 2, 3, 1, 1]), (vec![at(2, 1)], Some(at(3, 1))));
+        // The third is of the round before, and the fourth was being written.
+        assert_eq!(ring(&[2, 2, 1, 3, 1]), (vec![at(2, 1), at(3, 1)], Some(at(4, 1))));
+        assert_eq!(ring(&[9, 8, 8]), (vec![at(0, 0)], Some(at(1, 0))));
+        // The last one is of two rounds before the newest.
+        assert_eq!(ring(&[4, 4, 2, 1]).1, None);
+        let fresh = JournalRing::fresh(2);
+        assert_eq!((fresh.unfinished, fresh.next), (vec![at(0, 0), at(1, 0)], Some(at(0, 1))));
     }
 
     #[test]
     fn rounds_without_an_order_are_refused() {
-        assert_eq!(replay_order(&[1, 4]), Err(RingError));
-        assert_eq!(replay_order(&[1, 2, 4, 8]), Err(RingError));
-        assert_eq!(replay_order(&[]), Err(RingError));
+        assert_eq!(JournalRing::of(&[1, 4]), Err(RingError));
+        assert_eq!(JournalRing::of(&[1, 2, 4, 8]), Err(RingError));
+        assert_eq!(JournalRing::of(&[]), Err(RingError));
+    }
+
+    #[test]
+    fn what_is_filled_in_is_what_is_read() {
+        for layout in layouts() {
+            let block = 512 << layout.log2_sectors_per_block;
+            let data: Vec<_> = (0..layout.section_entries).map(|nth| vec![nth as u8 ^ 0x5a; block]).collect();
+            let tags: Vec<_> = data.iter().map(|data| vec![data[0]; layout.tag_bytes as usize]).collect();
+            for count in [0, 1, data.len() - 1, data.len()] {
+                let sector = |nth: usize| (nth as u64) << layout.log2_sectors_per_block;
+                let blocks: Vec<_> =
+                    (0..count).map(|nth| (sector(nth), &tags[nth][..], &data[nth][..])).collect();
+                let mut bytes = vec![0x77; layout.section_bytes() as usize];
+                at(3, 2).fill(&layout, &blocks, &mut bytes);
+                let read = JournalSection::parse(&layout, 3, &bytes).unwrap();
+                assert_eq!((read.rounds, read.blocks.len()), (1 << 2, count));
+                assert_eq!(JournalSection::is_unused(&layout, &bytes), count == 0);
+                for (nth, logged) in read.blocks.iter().enumerate() {
+                    let from = layout.entry_data_bytes(logged.entry) as usize;
+                    let mut found = bytes[from..from + block].to_vec();
+                    logged.complete(&mut found);
+                    assert_eq!((logged.sector, &logged.tag[..]), (sector(nth), &tags[nth][..]));
+                    assert_eq!(found, data[nth]);
+                }
+                assert!(JournalSection::parse(&layout, 2, &bytes).is_err(), "of another section");
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@
 mod journal;
 mod layout;
 
-pub use journal::{JournalSection, LoggedBlock, RingError, SectionError, replay_order};
+pub use journal::{JournalRing, JournalSection, LoggedBlock, RingError, SectionError, SectionPlace};
 pub use layout::IntegrityLayout;
 
 use crate::bytes::{array, le16, le32, le64};
@@ -167,5 +167,30 @@ impl IntegritySuperblock {
             true => self.recalc_sector.min(self.provided_sectors),
             false => self.provided_sectors,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Layouts of blocks and tags of several sizes.
+    pub(super) fn layouts() -> Vec<IntegrityLayout> {
+        let of = |(log2_sectors_per_block, tag_bytes)| {
+            let superblock = IntegritySuperblock {
+                version: 5,
+                log2_interleave_sectors: 15,
+                tag_bytes,
+                journal_sections: 5,
+                provided_sectors: 4096,
+                flags: FIXED_PADDING | FIXED_HMAC,
+                log2_sectors_per_block,
+                log2_blocks_per_bit: 0,
+                recalc_sector: 0,
+                salt: [7; 16],
+            };
+            IntegrityLayout::of(&superblock).unwrap()
+        };
+        [(0, 4), (3, 4), (1, 32), (3, 20), (0, 64)].map(of).to_vec()
     }
 }

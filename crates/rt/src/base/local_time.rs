@@ -27,7 +27,8 @@ pub struct LocalTime {
 impl LocalTime {
     /// The time so many seconds after 1970 began in UTC; `None` if the year cannot be told.
     pub fn of(secs: u64) -> Option<LocalTime> {
-        let secs = libc::time_t::try_from(secs).ok()?;
+        // What `time_t` is on machines of 64 bits; musl's own name for it is deprecated in `libc`.
+        let secs = i64::try_from(secs).ok()?;
         let mut parts = std::mem::MaybeUninit::<libc::tm>::zeroed();
         // SAFETY: takes nothing, and gives nothing that could be wrong.
         unsafe { tzset() };

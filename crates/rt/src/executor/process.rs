@@ -178,7 +178,8 @@ pub fn set_io_flusher() -> Result<(), IoError> {
 /// runs (`SCHED_BATCH`). Call it before threads are started. A system that refuses changes nothing.
 pub fn stand_back() {
     const NICE: libc::c_int = 10;
-    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: integers, of which musl has more than glibc, and of all of which zero is a value.
+    let parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: the calls take integers and a live struct that is only read; 0 is this thread.
     unsafe {
         libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters);

@@ -80,10 +80,14 @@ pub fn of_run(access: &MemberAccess, array: &ArrayReport, run: &ScrubReport) -> 
         volumes::way_in(&array.exports).map(|export| look(access, array, &[export], true, &places));
     let looked = match through_it {
         Some(Ok(looked)) if !looked.is_empty() => Ok(looked),
-        _ => {
+        through_it => {
             let names: Vec<String> =
                 array.members.iter().filter_map(|member| member.member.clone()).collect();
-            look(access, array, &names, false, &places)
+            match (look(access, array, &names, false, &places), through_it) {
+                // Members that lie on layers have names that nothing opens.
+                (Err(_), Some(Ok(none))) => Ok(none),
+                (looked, _) => looked,
+            }
         }
     };
     match looked {

@@ -7,6 +7,8 @@
 //   patt differ ONE START OTHER START COUNT  compares sectors, past the page cache
 //   patt scribble DEV WRITES                 writes 16 KiB here and there, WRITES times, past the page cache, out of memory that
 //                                            another process changes all the time
+//   patt spray DEV SEED WRITES SECTORS       writes 1 to SECTORS sectors here and there, WRITES times, past the page cache: write n
+//                                            is a layer of seed SEED + n
 //
 // LAYER is SEED, for the whole device, or SEED:START:COUNT, in 512-byte sectors of the device. Sector s of a layer holds
 // the little-endian u64 splitmix64(SEED ^ s) 64 times, so a sector says where it belongs and which write put it there. Later
@@ -281,9 +283,29 @@ static int scribble(const char *path, long writes)
 	return failed;
 }
 
+// Small writes all over the device, which overlap one another in every way.
+static int spray(const char *path, uint64_t seed, uint64_t writes, uint64_t longest)
+{
+	int fd = open_direct(path, O_RDWR);
+	off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+	if (bytes < 0 || longest == 0 || longest > BATCH || (uint64_t)bytes / SECTOR <= longest) {
+		perror(path);
+		return 1;
+	}
+	for (uint64_t n = 0; n < writes; n++) {
+		uint64_t dice = splitmix64(~(seed + n)), count = 1 + dice % longest;
+		uint64_t start = (dice >> 16) % ((uint64_t)bytes / SECTOR - count);
+		struct layer layer = { .kind = WRITTEN, .seed = seed + n, .start = start, .end = start + count };
+		if (!write_layer(fd, &layer))
+			return 1;
+	}
+	return 0;
+}
+
 static int usage(void)
 {
-	fprintf(stderr, "usage: patt write|verify DEV LAYER... | unreadable DEV | copy|differ A START B START COUNT | scribble DEV WRITES\n");
+	fprintf(stderr, "usage: patt write|verify DEV LAYER... | unreadable DEV | copy|differ A START B START COUNT | scribble DEV WRITES"
+			" | spray DEV SEED WRITES SECTORS\n");
 	return 2;
 }
 
@@ -295,6 +317,8 @@ int main(int argc, char **argv)
 		return argc == 7 ? pair(argv + 2, *verb == 'd') : usage();
 	if (strcmp(verb, "scribble") == 0)
 		return argc == 4 ? scribble(argv[2], strtol(argv[3], NULL, 0)) : usage();
+	if (strcmp(verb, "spray") == 0)
+		return argc == 6 ? spray(argv[2], strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0), strtoull(argv[5], NULL, 0)) : usage();
 	if (!write && !probe && strcmp(verb, "verify") != 0)
 		return usage();
 	if (probe ? argc != 3 : argc < 4 || argc - 3 > LAYERS_MAX)

@@ -577,11 +577,16 @@ codes! {
          written as a whole (`integritysetup format --no-wipe`) tags may mean nothing.";
     BcacheDirty = 347, Refused, "the newest data is on a cache",
         "The device is a backing device of bcache in the mode write-back, and its cache has writes that were acknowledged and are not here yet. \
-         Which these are is in the cache's own tree, which is not read: the device alone is old in places that nothing here tells. Let Linux \
-         write the cache back. `--force=cache` reads the device as it is; files may be old, torn or missing.";
+         Which these are is in the cache's own tree: the device alone is old in places that nothing on it tells. With the cache device among the \
+         members they are read from there. `--force=cache` reads the device as it is; files may be old, torn or missing.";
     BcacheUnusable = 348, Failed, "a superblock of bcache is damaged or not known",
         "The superblock says where the data of a backing device begins and whether its cache has newer data. It is not used where its checksum \
          is wrong or its version is not known.";
+    BcacheDamaged = 349, Failed, "what a cache of bcache has cannot be followed",
+        "A dirty backing device is read with what its cache device has. Which sectors these are is in the cache's journal and its tree, whose parts have \
+         checksums; the message names the part that does not hold, and where it is. None of the cache is used then, because what lies over a part \
+         that is missing would be old. `--force=cache` reads the backing device alone. An entry at the end of the journal that is not whole is what a crash \
+         leaves, and damage looks the same: `--force=journal` goes on with the entry before it, as Linux does.";
     LinuxTooOld = 360, Refused, "that Linux does not open an array",
         "Superblocks say what a kernel has to know, and a kernel that does not know it refuses the array. The message names what it is. \
          What can be taken back without loss `wattle compat` takes back; all else is taken out by a Linux, or a wattle, that opens the array. \

@@ -1,15 +1,18 @@
 //! The step of a round that opens devices of dm-integrity, and backing devices of bcache, for the
 //! same reason where encrypted ones are: what an array lacks may be in there.
 
+use std::sync::Arc;
+
+use wattle_format::bcache::{BackingState, CachedRun};
 use wattle_format::probe::SignatureKind;
 use wattle_rt::Core;
 
 use super::{Purpose, Stack};
-use crate::bcache::{BackingData, BcacheDevice};
+use crate::bcache::{self, BackingData, BackingPlace, BcacheDevice, CacheSet, UsedCache};
 use crate::integrity::{CheckedDevice, IntegrityDevice, IntegrityFacts, IntegrityState, OpenedTags};
-use crate::members::Member;
+use crate::members::{Member, MemberError};
 use crate::nodes::MemberId;
-use crate::problem::{Code, Problem};
+use crate::problem::{Check, Code, Problem};
 use crate::scan::{MemberOrigin, MemberScan};
 
 /// What an open device's name ends with.
@@ -70,62 +73,89 @@ impl Stack {
         Ok(opened)
     }
 
+    /// Opens the backing devices among `new`; and those that lacked their cache, if one is among
+    /// `new`.
     async fn open_backing(
         &mut self,
         core: &Core,
         new: Vec<MemberId>,
     ) -> Result<Vec<(Member, MemberOrigin)>, Problem> {
-        let forced = self.options.policy.forced;
         let found = self.beside(core, move |scan| {
-            let mut found = Vec::new();
-            for ix in new {
+            for &ix in &new {
                 let seen = &mut scan.members[ix];
                 if !is_bcache(seen) {
                     continue;
                 }
                 match BcacheDevice::read(&seen.member) {
-                    Ok(device) => {
-                        found
-                            .extend(device.data_at_bytes().map(|at| (ix, at, device.superblock.block_bytes)));
-                        seen.bcache = Some(device);
-                    }
+                    Ok(device) => seen.bcache = Some(device),
                     Err(problem) => _ = seen.problem.get_or_insert(problem),
                 }
             }
-            found
+            let is_cache = |ix: &MemberId| {
+                scan.members[*ix].bcache.as_ref().is_some_and(|device| device.state().is_none())
+            };
+            let has_cache = new.iter().any(is_cache);
+            let is_due = |(ix, seen): (MemberId, &MemberScan)| {
+                let device = seen.bcache.as_ref().filter(|device| device.state().is_some())?;
+                let lacked = device.problem.as_ref().is_some_and(|found| found.code == Code::BcacheDirty);
+                (new.contains(&ix) || (has_cache && lacked)).then_some(ix)
+            };
+            scan.members.entries().filter_map(is_due).collect::<Vec<_>>()
         });
         let mut opened = Vec::new();
-        for (ix, at, block) in found.await? {
+        for ix in found.await? {
             let name = self.scan.members[ix].member.name.clone();
             if !self.wants(|wanted| wanted.layered.contains(&name)) {
                 continue;
             }
-            let device = self.scan.members[ix].bcache.as_mut();
-            let judged = device.map_or(Ok(()), |device| device.judge(&name, forced));
-            let inside = match judged {
-                Ok(()) => self.backing(core, ix, (at, block)).await,
-                Err(problem) => Err(problem),
-            };
-            match (inside, &mut self.scan.members[ix].bcache) {
-                (Ok(inside), _) => opened.push((inside, MemberOrigin::Layered { of: ix })),
-                (Err(problem), Some(device)) => device.problem = Some(problem),
-                (Err(_), None) => {}
+            let Some(mut device) = self.scan.members[ix].bcache.clone() else { continue };
+            device.problem = None;
+            match self.backing(core, ix, &mut device).await {
+                Ok(inside) => opened.push((inside, MemberOrigin::Layered { of: ix })),
+                Err(problem) => device.problem = Some(problem),
             }
+            self.scan.members[ix].bcache = Some(device);
         }
         Ok(opened)
     }
 
-    async fn backing(&mut self, core: &Core, ix: MemberId, at: (u64, u32)) -> Result<Member, Problem> {
-        let name = self.scan.members[ix].member.name.clone();
+    /// What is on a backing device, with what its cache has of it.
+    async fn backing(
+        &mut self,
+        core: &Core,
+        ix: MemberId,
+        device: &mut BcacheDevice,
+    ) -> Result<Member, Problem> {
+        let (member, forced) = (self.scan.members[ix].member.clone(), self.options.policy.forced);
+        let name = member.name.clone();
         let below = self.volume(core, ix).await?;
+        let again = core.offload(move || BcacheDevice::read(&member)).await.map_err(Problem::no_thread)??;
+        if again.superblock != device.superblock {
+            return Err(MemberError::Changed { name }.into());
+        }
+        let cache = match device.state() {
+            Some(BackingState::Clean | BackingState::Dirty) => self.cache_of(core, &name, device).await,
+            _ => Ok(None),
+        };
+        let cache = match cache {
+            Ok(Some((ix, runs))) => {
+                let sectors: u64 = runs.iter().map(|run| run.end_sector - run.start_sector).sum();
+                let name = self.scan.members[ix].member.name.clone();
+                device.cache = Some(UsedCache { name, dirty_bytes: sectors * 512 });
+                Some((self.volume(core, ix).await?, runs))
+            }
+            Ok(None) => device.judge_alone(&name, forced, None).map(|()| None)?,
+            Err(problem) => device.judge_alone(&name, forced, Some(problem)).map(|()| None)?,
+        };
+        let data_at_bytes = device.data_at_bytes().unwrap_or_default();
+        let block_bytes = device.superblock.block_bytes;
         let inside = format!("{name}{BCACHE_SUFFIX}");
-        match BackingData::device(core, &inside, below, at) {
+        match BackingData::device(core, &inside, BackingPlace { below, data_at_bytes, block_bytes, cache }) {
             Ok(Some(device)) => Ok(Member::layer(inside, device)),
             Ok(None) => Err(Problem::new(
                 Code::TooSmall,
                 format!(
-                    "{name}: the data of this backing device of bcache begins at byte {}, behind its end",
-                    at.0
+                    "{name}: the data of this backing device of bcache begins at byte {data_at_bytes}, behind its end",
                 ),
                 "the device is smaller than its superblock says",
                 "check the copy or download it came from",
@@ -133,6 +163,59 @@ impl Stack {
             .of_member(name)),
             Err(error) => Err(unreachable(&name, &error)),
         }
+    }
+
+    /// The cache device of a backing device, if it is there, and what that has that the backing
+    /// device lacks.
+    async fn cache_of(
+        &mut self,
+        core: &Core,
+        name: &str,
+        device: &BcacheDevice,
+    ) -> Result<Option<(MemberId, Arc<[CachedRun]>)>, Problem> {
+        let set_uuid = device.superblock.set_uuid;
+        let is_its = |seen: &MemberScan| {
+            let cache = seen.bcache.as_ref().filter(|found| found.state().is_none());
+            cache.is_some_and(|found| found.superblock.set_uuid == set_uuid)
+        };
+        let caches: Vec<_> = self.scan.members.entries().filter(|(_, seen)| is_its(seen)).collect();
+        let ix = match caches[..] {
+            [] => return Ok(None),
+            [(ix, _)] => ix,
+            _ => {
+                let names: Vec<_> = caches.iter().map(|(_, seen)| seen.member.name.as_str()).collect();
+                return Err(bcache::several_caches(name, &names));
+            }
+        };
+        let contents = self.contents_of(core, ix).await?;
+        let cache_name = self.scan.members[ix].member.name.clone();
+        if contents.set_magic.to_le_bytes() != set_uuid[..8] {
+            return Err(MemberError::Changed { name: cache_name }.into());
+        }
+        let runs = contents.runs_of(device.superblock.uuid);
+        let runs = runs.ok_or_else(|| bcache::not_known(name, &cache_name))?;
+        Ok(Some((ix, runs)))
+    }
+
+    /// What is on a cache device. It is claimed first, and read once.
+    async fn contents_of(&mut self, core: &Core, ix: MemberId) -> Result<Arc<CacheSet>, Problem> {
+        if let Some(known) = self.scan.members[ix].bcache.as_ref().and_then(|device| device.contents.clone())
+        {
+            return known;
+        }
+        self.volume(core, ix).await?;
+        let member = self.scan.members[ix].member.clone();
+        let passes_over_torn = self.options.policy.forced.has(Check::Journal);
+        let read = core.offload(move || {
+            let read = |at_bytes, len_bytes| member.read(at_bytes, len_bytes);
+            let contents = CacheSet::read(member.device.size_bytes(), passes_over_torn, &read);
+            contents.map(Arc::new).map_err(|fault| fault.problem(&member.name))
+        });
+        let contents = read.await.map_err(Problem::no_thread)?;
+        if let Some(device) = &mut self.scan.members[ix].bcache {
+            device.contents = Some(contents.clone());
+        }
+        contents
     }
 
     async fn check(&mut self, core: &Core, ix: MemberId) -> Result<(Member, IntegrityFacts), Problem> {

@@ -1,16 +1,27 @@
-//! Devices of bcache: what is known of them, and the data of a backing device as a device, which is
-//! only read.
+//! Devices of bcache: what is known of them, what a cache device has that its backing devices lack,
+//! and the data of a backing device as a device, which is only read.
 //!
-//! Invariant: a backing device whose cache has what it lacks is not read, unless the operator says
-//! so; nothing is ever written to one, because its cache would not know of it.
+//! Invariants:
+//! - A backing device whose cache has what it lacks is read with that cache, or not at all, unless
+//!   the operator says so.
+//! - Nothing is ever written to either: the other would not know of it.
+//! - What cannot be followed of a cache's metadata refuses the cache as a whole. No byte is read
+//!   from where damaged metadata says.
 
-use wattle_engine::{VolumeError, VolumeRef};
+mod data;
+mod fault;
+mod journal;
+mod set;
+mod tree;
+
+use std::sync::Arc;
+
 use wattle_format::bcache::{
     AT_BYTES, BackingState, BcacheError, BcacheMode, BcacheRole, BcacheSuperblock, SUPERBLOCK_BYTES,
 };
-use wattle_rt::{BufMut, Core, Device, IoError, Reply, Serve};
 
-use std::sync::Arc;
+pub(crate) use data::{BackingData, BackingPlace};
+pub(crate) use set::CacheSet;
 
 use crate::members::Member;
 use crate::problem::{Check, Code, Forced, Problem};
@@ -24,6 +35,19 @@ pub struct BcacheDevice {
     pub problem: Option<Problem>,
     /// What to know of what is read of it.
     pub note: Option<String>,
+    /// Of a backing device that is read with its cache: which that is.
+    pub cache: Option<UsedCache>,
+    /// Of a cache device, once that was needed: what it has, or why that cannot be read.
+    pub(crate) contents: Option<Result<Arc<CacheSet>, Problem>>,
+}
+
+/// The cache device that a backing device is read with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsedCache {
+    /// Its name.
+    pub name: String,
+    /// What it has that the backing device lacks, bytes.
+    pub dirty_bytes: u64,
 }
 
 impl BcacheDevice {
@@ -32,7 +56,7 @@ impl BcacheDevice {
         let name = &member.name;
         let bytes = member.read(AT_BYTES, SUPERBLOCK_BYTES)?;
         let superblock = BcacheSuperblock::parse(&bytes).map_err(|error| unusable(name, &error))?;
-        Ok(Self { superblock, problem: None, note: None })
+        Ok(Self { superblock, problem: None, note: None, cache: None, contents: None })
     }
 
     /// Where its data begins, bytes; `None` of a cache device.
@@ -44,23 +68,41 @@ impl BcacheDevice {
         }
     }
 
-    /// Decides whether the data of the backing device `name` is to be read.
-    pub(crate) fn judge(&mut self, name: &str, forced: Forced) -> Result<(), Problem> {
-        let BcacheRole::Backing { state, .. } = self.superblock.role else { return Ok(()) };
-        match state {
-            BackingState::Detached | BackingState::Clean => {}
-            BackingState::Stale => {
+    /// How a backing device stands to its cache; `None` of a cache device.
+    pub(crate) fn state(&self) -> Option<BackingState> {
+        match self.superblock.role {
+            BcacheRole::Backing { state, .. } => Some(state),
+            BcacheRole::Cache => None,
+        }
+    }
+
+    /// Decides whether the data of the backing device `name` is to be read alone, because of
+    /// `why_alone`.
+    pub(crate) fn judge_alone(
+        &mut self,
+        name: &str,
+        forced: Forced,
+        why_alone: Option<Problem>,
+    ) -> Result<(), Problem> {
+        match (self.state(), why_alone) {
+            (None | Some(BackingState::Detached), _) | (Some(BackingState::Clean), None) => {}
+            (Some(BackingState::Clean), Some(problem)) => {
+                self.note =
+                    Some(format!("{name}: it is clean, and is read without its cache: {}", problem.what));
+            }
+            (Some(BackingState::Stale), _) => {
                 self.note = Some(format!(
                     "{name}: it was used without its cache since they were together; what only the cache had then is not there"
                 ));
             }
-            BackingState::Dirty if forced.has(Check::Cache) => {
+            (Some(BackingState::Dirty), _) if forced.has(Check::Cache) => {
                 self.note = Some(format!(
                     "{name}: --force={}: what only its cache has is passed over, and what is read may be old or torn in any place",
                     Check::Cache
                 ));
             }
-            BackingState::Dirty => return Err(dirty(name, &self.set_uuid())),
+            (Some(BackingState::Dirty), Some(problem)) => return Err(problem),
+            (Some(BackingState::Dirty), None) => return Err(dirty(name, &self.set_uuid())),
         }
         Ok(())
     }
@@ -85,6 +127,12 @@ impl BcacheDevice {
                 vec!["bcache backing device".to_owned(), mode_word(mode).to_owned(), of]
             }
         };
+        parts.extend(self.cache.as_ref().map(|cache| {
+            format!(
+                "read with its cache {}, which has {} bytes that are only there",
+                cache.name, cache.dirty_bytes
+            )
+        }));
         parts.extend(self.problem.as_ref().map(|problem| format!("not opened ({})", problem.code)));
         parts.join(", ")
     }
@@ -112,53 +160,6 @@ pub fn state_word(state: BackingState) -> &'static str {
     }
 }
 
-/// The data of a backing device that is open. Cheap to clone.
-#[derive(Debug, Clone)]
-pub(crate) struct BackingData {
-    below: VolumeRef,
-    data_at_bytes: u64,
-}
-
-impl BackingData {
-    /// What is on a backing device, as a device of this name that is only read; `None` if nothing
-    /// of it is there.
-    pub fn device(
-        core: &Core,
-        name: &str,
-        below: VolumeRef,
-        (data_at_bytes, block_bytes): (u64, u32),
-    ) -> Result<Option<Device>, VolumeError> {
-        let opened = below.open(core)?;
-        let block = if opened.block_bytes().max(block_bytes) <= 512 { 512 } else { 4096 };
-        let room = below.size_bytes().saturating_sub(data_at_bytes);
-        let len = room / u64::from(block) * u64::from(block);
-        if len == 0 {
-            return Ok(None);
-        }
-        let data = Arc::new(Self { below, data_at_bytes });
-        Ok(Some(Device::served(name, len, block, false, core, data)))
-    }
-}
-
-impl Serve for BackingData {
-    fn read(&self, core: &Core, offset: u64, buf: BufMut) -> Reply<(Result<(), IoError>, BufMut)> {
-        let (this, core) = (self.clone(), core.clone());
-        Box::pin(async move {
-            match this.below.open(&core) {
-                Err(error) => (Err(error.into()), buf),
-                Ok(below) => {
-                    let (result, buf) = below.read(this.data_at_bytes + offset, buf).await;
-                    (result.map_err(IoError::from), buf)
-                }
-            }
-        })
-    }
-
-    fn flush(&self, _: &Core) -> Reply<Result<(), IoError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
-
 fn unusable(name: &str, error: &BcacheError) -> Problem {
     let next = match error {
         BcacheError::Checksum { .. } => "`bcache-super-show` shows its fields; work on a copy",
@@ -177,12 +178,38 @@ fn dirty(name: &str, set_uuid: &str) -> Problem {
     Problem::new(
         Code::BcacheDirty,
         format!("{name} is a backing device of bcache, and dirty: its newest data is on its cache"),
-        format!("what the caches of the set {set_uuid} have is not read here, and what is on this device is old in places that only they know"),
+        format!("the cache device of the set {set_uuid} is not among the members, and what is on this device is old in places that only it knows"),
         format!(
-            "let Linux write it back (with both devices, `echo writethrough > /sys/block/bcacheN/bcache/cache_mode`, and wait for \
-             `state` to be clean); --force={} reads this device without what only its cache has",
+            "give the cache device of the set {set_uuid} too (`wattle scan` tells it); --force={} reads this device without what only its cache has",
             Check::Cache
         ),
+    )
+    .of_member(name)
+    .forced_by(Check::Cache)
+}
+
+/// The cache device `cache` is of the set of the backing device `name`, and does not know it.
+pub(crate) fn not_known(name: &str, cache: &str) -> Problem {
+    Problem::new(
+        Code::BcacheDirty,
+        format!("{name} is a backing device of bcache, and its cache {cache} does not know it"),
+        "the id of the device is not in the cache's table, or is there twice",
+        format!("check that both are copies of one moment; --force={} reads this device alone", Check::Cache),
+    )
+    .of_member(name)
+    .forced_by(Check::Cache)
+}
+
+/// Several members say that they are the cache device of a set.
+pub(crate) fn several_caches(name: &str, caches: &[&str]) -> Problem {
+    Problem::new(
+        Code::BcacheDirty,
+        format!(
+            "{name} is a backing device of bcache, and several members are the cache of its set: {}",
+            caches.join(", ")
+        ),
+        "copies of one cache device have the same ids, and which of them is the newest is not known",
+        "give only the one that was last used with it",
     )
     .of_member(name)
     .forced_by(Check::Cache)

@@ -1,0 +1,134 @@
+//! What a cache device has that its backing devices lack.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use wattle_format::bcache::{
+    AT_BYTES, BackingTable, BcacheJournalEntry, CacheLayout, CachedRun, GenerationPage, Generations,
+    SUPERBLOCK_BYTES,
+};
+
+use super::fault::{CacheFault, CachePart};
+use super::journal::CacheJournal;
+use super::tree::{CacheTree, overwrite};
+use crate::members::MemberError;
+
+/// Runs of dirty sectors that are kept track of, of about 100 bytes while they are collected.
+pub(super) const RUNS_MAX: usize = 8 << 20;
+
+/// Reads bytes of a cache device.
+pub(super) type ReadCache<'a> = &'a dyn Fn(u64, usize) -> Result<Vec<u8>, MemberError>;
+
+/// What a cache device has that its backing devices lack.
+#[derive(Debug)]
+pub(crate) struct CacheSet {
+    /// The start of the id of the set.
+    pub set_magic: u64,
+    table: BackingTable,
+    /// Runs by the numbers of backing devices, in order.
+    runs: BTreeMap<u32, Arc<[CachedRun]>>,
+}
+
+impl CacheSet {
+    /// Reads the metadata of a cache device of this size: the journal, the generations of buckets,
+    /// the tree. Nothing of the data is read.
+    ///
+    /// Takes a byte of memory for each bucket, 16 MiB for the bucket that is read, and what
+    /// [`RUNS_MAX`] says. Every node is read once.
+    pub fn read(size_bytes: u64, passes_over_torn: bool, read: ReadCache<'_>) -> Result<Self, CacheFault> {
+        let layout =
+            CacheLayout::parse(&read(AT_BYTES, SUPERBLOCK_BYTES)?).map_err(CacheFault::Superblock)?;
+        let needed_bytes = layout.sectors() * 512;
+        if needed_bytes > size_bytes {
+            return Err(CacheFault::TooSmall { needed_bytes });
+        }
+        if !layout.is_synced {
+            return Err(CacheFault::Unused);
+        }
+        let journal = CacheJournal::read(&layout, read)?;
+        let newest = journal.newest(passes_over_torn)?;
+        let table = read_table(&layout, &newest, read)?;
+        let mut tree = CacheTree::new(&layout, read, read_generations(&layout, &newest, read)?);
+        tree.walk(&newest)?;
+        journal.replay(&newest, |at_bytes, entry| {
+            let part = CachePart::Entry(entry.seq);
+            for key in entry.keys.iter().filter(|key| key.sectors > 0) {
+                let impossible = |what| CacheFault::Impossible { part, at_bytes, what };
+                key.range().ok_or_else(|| impossible("has a key that begins before its device"))?;
+                tree.raise(key);
+                overwrite(&layout, &mut tree.dirty, key).map_err(impossible)?;
+            }
+            if tree.dirty.len() > RUNS_MAX {
+                return Err(CacheFault::TooMany { runs_max: RUNS_MAX });
+            }
+            Ok(())
+        })?;
+        // A bucket that was used again had been written back before.
+        let bucket = |run: &CachedRun| run.cache_sector / u64::from(layout.bucket_sectors);
+        let counts =
+            |run: &CachedRun| run.is_dirty && !tree.generations.is_stale(bucket(run), run.generation);
+        let mut runs: BTreeMap<u32, Vec<CachedRun>> = BTreeMap::new();
+        for run in tree.dirty.runs().filter(counts) {
+            let of_device = runs.entry(run.inode).or_default();
+            match of_device.last_mut() {
+                Some(last) if goes_on(last, &run) => last.end_sector = run.end_sector,
+                _ => of_device.push(run),
+            }
+        }
+        let runs = runs.into_iter().map(|(inode, runs)| (inode, runs.into())).collect();
+        Ok(Self { set_magic: layout.set_magic, table, runs })
+    }
+
+    /// What it has that the backing device with this id lacks, in order; `None` if it does not know
+    /// that device, or knows it twice.
+    pub fn runs_of(&self, uuid: [u8; 16]) -> Option<Arc<[CachedRun]>> {
+        let mut inodes = self.table.inodes(uuid);
+        let (inode, another) = (inodes.next()?, inodes.next());
+        another.is_none().then(|| self.runs.get(&inode).cloned().unwrap_or_default())
+    }
+}
+
+/// Whether a run goes on where another ends, on both devices.
+fn goes_on(last: &CachedRun, run: &CachedRun) -> bool {
+    last.end_sector == run.start_sector
+        && last.cache_sector + (last.end_sector - last.start_sector) == run.cache_sector
+}
+
+/// Reads the table of backing devices. It has no checksum: an id that is damaged is one that is not
+/// known.
+fn read_table(
+    layout: &CacheLayout,
+    newest: &BcacheJournalEntry,
+    read: ReadCache<'_>,
+) -> Result<BackingTable, CacheFault> {
+    let key = newest.backing_table;
+    let at_bytes = key.pointer.map_or(0, |pointer| pointer.sector * 512);
+    let impossible = |what| CacheFault::Impossible { part: CachePart::Table, at_bytes, what };
+    layout.bucket_of(&key).map_err(impossible)?;
+    Ok(BackingTable::parse(&read(at_bytes, usize::from(key.sectors) * 512)?))
+}
+
+fn read_generations(
+    layout: &CacheLayout,
+    newest: &BcacheJournalEntry,
+    read: ReadCache<'_>,
+) -> Result<Generations, CacheFault> {
+    let (mut generations, mut bucket) = (Generations::default(), newest.generations_bucket);
+    let part = CachePart::Generations;
+    loop {
+        let nowhere = CacheFault::Impossible {
+            part,
+            at_bytes: 0,
+            what: "is in a bucket that the device does not have",
+        };
+        let at_bytes = layout.bucket_at_bytes(bucket).ok_or(nowhere)?;
+        let bytes = read(at_bytes, layout.bucket_bytes())?;
+        let page = GenerationPage::parse(layout, &bytes);
+        let page = page.map_err(|damage| CacheFault::Damaged { part, at_bytes, damage })?;
+        // Each page has some of what is lacking, so this ends.
+        if generations.add(layout, &page) {
+            return Ok(generations);
+        }
+        bucket = page.next_bucket;
+    }
+}

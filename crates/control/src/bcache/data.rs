@@ -46,7 +46,7 @@ impl BackingData {
         Ok(Some(Device::served(name, len, block, false, core, data)))
     }
 
-    /// The runs that the cache has of a range, bytes.
+    /// The runs that the cache has of a range of the backing device, bytes.
     fn cached(&self, offset: u64, len: u64) -> &[CachedRun] {
         let Some((_, runs)) = &self.cache else { return &[] };
         let from = runs.partition_point(|run| run.end_sector * SECTOR <= offset);
@@ -54,20 +54,20 @@ impl BackingData {
         &runs[from..to.max(from)]
     }
 
+    /// Reads any sectors, from `offset` on the backing device: runs of the cache count from there.
     async fn read_any(&self, core: &Core, offset: u64, mut buf: BufMut) -> (Result<(), IoError>, BufMut) {
         let end = offset + buf.len() as u64;
         let runs = self.cached(offset, buf.len() as u64);
         if runs.is_empty() {
-            return read(core, &self.below, self.data_at_bytes + offset, buf).await;
+            return read(core, &self.below, offset, buf).await;
         }
         let mut at = offset;
         for run in runs {
             let cached = (run.start_sector * SECTOR).max(offset)..(run.end_sector * SECTOR).min(end);
             // What the cache has newer is not even read from the backing device: it may be bad there.
             if at < cached.start {
-                let from = self.data_at_bytes + at;
                 let part = &mut buf[(at - offset) as usize..(cached.start - offset) as usize];
-                if let Err(error) = read_into(core, &self.below, from, part).await {
+                if let Err(error) = read_into(core, &self.below, at, part).await {
                     return (Err(error), buf);
                 }
             }
@@ -81,7 +81,7 @@ impl BackingData {
         }
         if at < end {
             let part = &mut buf[(at - offset) as usize..];
-            if let Err(error) = read_into(core, &self.below, self.data_at_bytes + at, part).await {
+            if let Err(error) = read_into(core, &self.below, at, part).await {
                 return (Err(error), buf);
             }
         }
@@ -92,7 +92,7 @@ impl BackingData {
 impl Serve for BackingData {
     fn read(&self, core: &Core, offset: u64, buf: BufMut) -> Reply<(Result<(), IoError>, BufMut)> {
         let (this, core) = (self.clone(), core.clone());
-        Box::pin(async move { this.read_any(&core, offset, buf).await })
+        Box::pin(async move { this.read_any(&core, this.data_at_bytes + offset, buf).await })
     }
 
     fn flush(&self, _: &Core) -> Reply<Result<(), IoError>> {

@@ -12,6 +12,8 @@ mod data;
 mod fault;
 mod journal;
 mod set;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use super::key::{BcacheKey, BcachePointer};
 pub struct CachedRun {
     /// The number of its backing device.
     pub inode: u32,
-    /// Where it begins on the data of that, sectors.
+    /// Where it begins on that device, sectors: from its start, not from that of its data.
     pub start_sector: u64,
     /// Where it ends.
     pub end_sector: u64,

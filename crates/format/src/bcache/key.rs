@@ -30,7 +30,7 @@ pub struct BcachePointer {
 pub struct BcacheKey {
     /// The number of the backing device in the table of the set.
     pub inode: u32,
-    /// The sector behind its last one, on the data of the backing device.
+    /// The sector behind its last one, from the start of the backing device.
     pub end_sector: u64,
     /// How many sectors it has; of a pointer to a node, how many the node has.
     pub sectors: u16,

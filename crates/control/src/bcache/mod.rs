@@ -104,7 +104,7 @@ impl BcacheDevice {
                 ));
             }
             (Some(BackingState::Dirty), Some(problem)) => return Err(problem),
-            (Some(BackingState::Dirty), None) => return Err(dirty(name, &self.set_uuid())),
+            (Some(BackingState::Dirty), None) => return Err(dirty(name, &self.set_uuid(), "")),
         }
         Ok(())
     }
@@ -135,6 +135,9 @@ impl BcacheDevice {
                 cache.name, cache.dirty_bytes
             )
         }));
+        if let Some(Err(problem)) = &self.contents {
+            parts.push(format!("not read ({})", problem.code));
+        }
         parts.extend(self.problem.as_ref().map(|problem| format!("not opened ({})", problem.code)));
         parts.join(", ")
     }
@@ -176,11 +179,12 @@ fn unusable(name: &str, error: &BcacheError) -> Problem {
     .of_member(name)
 }
 
-fn dirty(name: &str, set_uuid: &str) -> Problem {
+/// The cache of a dirty backing device is not among the members; `others` says which caches are.
+pub(crate) fn dirty(name: &str, set_uuid: &str, others: &str) -> Problem {
     Problem::new(
         Code::BcacheDirty,
         format!("{name} is a backing device of bcache, and dirty: its newest data is on its cache"),
-        format!("the cache device of the set {set_uuid} is not among the members, and what is on this device is old in places that only it knows"),
+        format!("the cache device of the set {set_uuid} is not among the members{others}, and what is on this device is old in places that only it knows"),
         format!(
             "give the cache device of the set {set_uuid} too (`wattle scan` tells it); --force={} reads this device without what only its cache has",
             Check::Cache

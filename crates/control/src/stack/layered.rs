@@ -144,7 +144,11 @@ impl Stack {
                 device.cache = Some(UsedCache { name, dirty_bytes: sectors * 512 });
                 Some((self.volume(core, ix).await?, runs))
             }
-            Ok(None) => device.judge_alone(&name, forced, None).map(|()| None)?,
+            Ok(None) => {
+                let lacking =
+                    (device.state() == Some(BackingState::Dirty)).then(|| self.lacking(&name, device));
+                device.judge_alone(&name, forced, lacking).map(|()| None)?
+            }
             Err(problem) => device.judge_alone(&name, forced, Some(problem)).map(|()| None)?,
         };
         let data_at_bytes = device.data_at_bytes().unwrap_or_default();
@@ -195,6 +199,17 @@ impl Stack {
         let runs = contents.runs_of(device.superblock.uuid);
         let runs = runs.ok_or_else(|| bcache::not_known(name, &cache_name))?;
         Ok(Some((ix, runs)))
+    }
+
+    /// That the cache of a dirty backing device is not here, and which others are.
+    fn lacking(&self, name: &str, device: &BcacheDevice) -> Problem {
+        let other = |seen: &MemberScan| {
+            let found = seen.bcache.as_ref().filter(|found| found.state().is_none())?;
+            Some(format!("{} is of the set {}", seen.member.name, found.set_uuid()))
+        };
+        let others: Vec<_> = self.scan.members.iter().filter_map(other).collect();
+        let others = if others.is_empty() { String::new() } else { format!(" ({})", others.join(", ")) };
+        bcache::dirty(name, &device.set_uuid(), &others)
     }
 
     /// What is on a cache device. It is claimed first, and read once.

@@ -298,6 +298,10 @@ struct BcacheReport {
     mode: Option<&'static str>,
     /// Of a backing device: `clean`, `dirty`, `no cache`, `inconsistent`.
     state: Option<&'static str>,
+    /// The cache device that a backing device is read with.
+    cache: Option<String>,
+    /// What only that has of it, bytes.
+    dirty_bytes: Option<u64>,
     problem: Option<ErrorReport>,
 }
 
@@ -310,7 +314,16 @@ impl BcacheReport {
             }
         };
         let problem = device.problem.as_ref().map(ErrorReport::from);
-        Self { role, set_uuid: device.set_uuid(), mode, state, problem }
+        let cache = device.cache.as_ref();
+        Self {
+            role,
+            set_uuid: device.set_uuid(),
+            mode,
+            state,
+            cache: cache.map(|cache| cache.name.clone()),
+            dirty_bytes: cache.map(|cache| cache.dirty_bytes),
+            problem,
+        }
     }
 }
 

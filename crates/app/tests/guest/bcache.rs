@@ -1,7 +1,7 @@
-//! Backing devices of bcache in every state that Linux leaves them in.
+//! Backing devices of bcache in every state that Linux leaves them in, alone and with their caches.
 
-use std::fs::File;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::judge::Guest;
@@ -29,6 +29,9 @@ pub fn judge(guest: &Guest) {
         };
         let expected = pattern.bytes(sectors);
         let members = &disks[nth..=nth];
+        // With its cache, which was used by others since, every one of them is whole.
+        let both = [disks[0].clone(), disks[nth].clone()];
+        assert!(wattle(&["cat"], &both) == expected, "{name} with the cache");
         if name == "dirty" {
             let said = Command::new(env!("CARGO_BIN_EXE_wattle")).arg("cat").args(members).output();
             let said = said.expect("wattle runs");
@@ -40,5 +43,96 @@ pub fn judge(guest: &Guest) {
             continue;
         }
         assert!(wattle(&["cat"], members) == expected, "{name}");
+    }
+}
+
+/// Cases of guest/jobs/bcache-load, and MiB of the cache and of each backing device.
+const LOADS: [(&str, u64, u64); 3] =
+    [("4k 12000 2 12", 64, 32), ("32k 4000 16 12", 64, 48), ("512k 4000 64 12", 1024, 64)];
+const STOPPED: [(&str, u64, u64); 2] = [("8k 3000 4 0", 64, 48), ("64k 1000 40 0", 128, 48)];
+
+/// Linux is stopped hard while it writes to caches. What wattle reads of the disks is what Linux
+/// reads of them when it is started again, every byte.
+pub fn judge_loads(guest: &Guest) {
+    let scratch = tempfile::tempdir().expect("scratch space");
+    let disks = loaded(guest, scratch.path(), &LOADS, Some(99));
+    let ours = read_all(&disks);
+    compare(guest, scratch.path(), &disks, &ours);
+}
+
+/// The same after caches were stopped in order, with a group and a file system on what they have.
+pub fn judge_stopped(guest: &Guest) {
+    let scratch = tempfile::tempdir().expect("scratch space");
+    let disks = loaded(guest, scratch.path(), &STOPPED, Some(0));
+    let ours = read_all(&disks);
+    let numbers: String = (1..=20_000).map(|number| format!("{number}\n")).collect();
+    for (k, disks) in disks.chunks(3).enumerate() {
+        let on_group = [disks[1].clone(), disks[0].clone()];
+        let volume = wattle(&["cat", "-V", &format!("v{k}/data")], &on_group);
+        assert!(volume == Pattern::whole(4000 + k as u64).bytes(volume.len() as u64 / 512), "volume {k}");
+        let got = scratch.path().join(format!("files{k}"));
+        wattle(&["get", "--to", got.to_str().expect("utf-8")], &[disks[0].clone(), disks[2].clone()]);
+        assert_eq!(fs::read_to_string(got.join("numbers")).expect("it came out"), numbers, "file system {k}");
+    }
+    compare(guest, scratch.path(), &disks, &ours);
+}
+
+/// Disks of these cases, as the guest leaves them.
+fn loaded(guest: &Guest, dir: &Path, cases: &[(&str, u64, u64)], ends: Option<i32>) -> Vec<PathBuf> {
+    let asked = dir.join("bcache.txt");
+    let lines: String = cases.iter().map(|(line, _, _)| format!("{line}\n")).collect();
+    fs::write(&asked, lines).expect("scratch space");
+    let mut disks = Vec::new();
+    for &(_, cache, backing) in cases {
+        disks.extend([cache, backing, backing].map(|mib| blank(dir, "disk", mib << 20)));
+    }
+    let job = crate::judge::root().join("guest/jobs/bcache-load");
+    let mut command = guest.command();
+    let said = command.env("GUEST_TIMEOUT", "1800").arg("-f").arg(asked).arg(job).args(&disks).output();
+    let said = said.expect("guest/run runs");
+    let text = String::from_utf8_lossy(&said.stdout);
+    assert_eq!(said.status.code(), ends, "{text}\n{}", String::from_utf8_lossy(&said.stderr));
+    assert!(ends == Some(0) || text.contains("STOP"), "{text}");
+    disks
+}
+
+fn blank(dir: &Path, name: &str, bytes: u64) -> PathBuf {
+    let path = (0..).map(|nth| dir.join(format!("{name}{nth:02}"))).find(|path| !path.exists());
+    let path = path.expect("a name is free");
+    File::create(&path).and_then(|file| file.set_len(bytes)).expect("scratch space");
+    path
+}
+
+/// What wattle reads of every backing device with its cache, in any order. Alone they are refused,
+/// and nothing is written.
+fn read_all(disks: &[PathBuf]) -> Vec<Vec<u8>> {
+    let before: Vec<_> = disks.iter().map(|disk| fs::read(disk).expect("a disk")).collect();
+    let mut found = Vec::new();
+    for case in disks.chunks(3) {
+        found.push(wattle(&["cat"], &[case[0].clone(), case[1].clone()]));
+        found.push(wattle(&["cat"], &[case[2].clone(), case[0].clone()]));
+        let alone = Command::new(env!("CARGO_BIN_EXE_wattle")).arg("cat").arg(&case[1]).output();
+        let alone = alone.expect("wattle runs");
+        assert_eq!(alone.status.code(), Some(3), "{}", String::from_utf8_lossy(&alone.stderr));
+    }
+    for (disk, before) in disks.iter().zip(before) {
+        assert!(fs::read(disk).expect("a disk") == before, "{}: written to", disk.display());
+    }
+    found
+}
+
+/// Has Linux read the same disks.
+fn compare(guest: &Guest, dir: &Path, disks: &[PathBuf], ours: &[Vec<u8>]) {
+    let cases = dir.join("cases");
+    fs::write(&cases, (disks.len() / 3).to_string()).expect("scratch space");
+    let sizes = disks.chunks(3).flat_map(|case| &case[1..]);
+    let sizes = sizes.map(|disk| fs::metadata(disk).expect("a disk").len());
+    let dumps: Vec<_> = sizes.map(|bytes| blank(dir, "dump", bytes)).collect();
+    let all: Vec<_> = disks.iter().chain(&dumps).cloned().collect();
+    guest.run_with("bcache-read", &[cases], &all, &[]);
+    for (nth, (dump, ours)) in dumps.iter().zip(ours).enumerate() {
+        let theirs = fs::read(dump).expect("a disk");
+        let differ = ours.chunks(512).zip(theirs.chunks(512)).position(|(ours, theirs)| ours != theirs);
+        assert_eq!(differ, None, "sector of backing device {nth}");
     }
 }

@@ -402,3 +402,11 @@ fn backing_devices_are_read_where_they_have_all_data() {
     let Some(guest) = Guest::ready("6.12") else { return };
     bcache::judge(&guest);
 }
+
+/// The same with what only their caches have: Linux stopped in the middle of a load, and in order.
+#[test]
+fn what_only_a_cache_has_is_what_linux_reads() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    bcache::judge_stopped(&guest);
+    bcache::judge_loads(&guest);
+}

@@ -12,6 +12,8 @@ use super::set::{RUNS_MAX, ReadCache};
 
 /// A placeholder for data that a reader was about to bring into the cache points to this device.
 const NO_DEVICE: u16 = 0xfff;
+/// No device is larger, sectors: a byte of it has a number.
+const SECTORS_MAX: u64 = 1 << 54;
 /// More levels than buckets could fill.
 const LEVELS_MAX: u16 = 32;
 
@@ -157,6 +159,9 @@ pub(super) fn overwrite(
     extents: &mut BcacheExtents,
     key: &BcacheKey,
 ) -> Result<(), &'static str> {
+    if key.end_sector > SECTORS_MAX {
+        return Err("has a key that ends beyond any device");
+    }
     let is_placeholder = key.pointer.is_some_and(|pointer| pointer.device == NO_DEVICE) && !key.is_dirty;
     if key.pointer.is_some() && !is_placeholder {
         layout.bucket_of(key).map_err(|_| "has a key whose data is nowhere")?;

@@ -123,3 +123,17 @@ impl BcacheJournalEntry {
         })
     }
 }
+
+/// Makes the magic number and the checksum of an entry right.
+#[doc(hidden)]
+pub fn seal_entry(layout: &CacheLayout, bytes: &mut [u8]) {
+    if bytes.len() < KEYS_AT {
+        return;
+    }
+    put_le64(bytes, 8, layout.set_magic ^ MAGIC);
+    if let JournalPlace::Damaged { damage: CacheDamage::Checksum { computed, .. }, .. } =
+        JournalPlace::look(layout, bytes)
+    {
+        put_le64(bytes, 0, computed);
+    }
+}

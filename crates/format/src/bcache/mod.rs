@@ -18,15 +18,15 @@ mod superblock;
 mod tables;
 
 pub use extents::{BcacheExtents, CachedRun};
-pub use journal::{BcacheJournalEntry, JOURNAL_ENTRY_BYTES_MAX, JournalPlace};
+pub use journal::{BcacheJournalEntry, JOURNAL_ENTRY_BYTES_MAX, JournalPlace, seal_entry};
 pub use key::{BcacheKey, BcacheKeys, BcachePointer, NODE_KEY_END};
 pub use layout::CacheLayout;
-pub use node::BcacheNode;
+pub use node::{BcacheNode, seal_set};
 pub use superblock::{
     AT_BYTES, BackingState, BcacheError, BcacheMode, BcacheRole, BcacheSuperblock, MAGIC, SUPERBLOCK_BYTES,
     seal,
 };
-pub use tables::{BackingTable, GenerationPage, Generations, is_newer};
+pub use tables::{BackingTable, GenerationPage, Generations, is_newer, seal_generations};
 
 /// Why a part of a cache's metadata is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

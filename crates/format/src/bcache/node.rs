@@ -105,3 +105,16 @@ fn check(magic: u64, seed: u64, bytes: &[u8]) -> Result<usize, CacheDamage> {
     let (found, computed) = (le64(bytes, 0), !register(begin, covered));
     if found == computed { Ok(8 + covered.len()) } else { Err(CacheDamage::Checksum { found, computed }) }
 }
+
+/// Makes the magic number and the checksum of the set right that a node begins with.
+#[doc(hidden)]
+pub fn seal_set(layout: &CacheLayout, pointer: BcachePointer, bytes: &mut [u8]) {
+    if bytes.len() < KEYS_AT {
+        return;
+    }
+    put_le64(bytes, 8, layout.set_magic ^ MAGIC);
+    if let Err(CacheDamage::Checksum { computed, .. }) = check(layout.set_magic ^ MAGIC, pointer.word, bytes)
+    {
+        put_le64(bytes, 0, computed);
+    }
+}

@@ -4,7 +4,7 @@
 use super::CacheDamage;
 use super::crc64::crc64;
 use super::layout::CacheLayout;
-use crate::bytes::{array, le64};
+use crate::bytes::{array, le64, put_le64};
 
 const MAGIC: u64 = 0x6750_e15f_8733_7f91;
 const GENERATIONS_AT: usize = 40;
@@ -92,5 +92,15 @@ impl BackingTable {
     /// The numbers of the backing device with this id: one, or none if the set does not know it.
     pub fn inodes(&self, uuid: [u8; 16]) -> impl Iterator<Item = u32> + '_ {
         (0..).zip(&self.0).filter(move |(_, entry)| **entry == uuid).map(|(inode, _)| inode)
+    }
+}
+
+/// Makes the magic number and the checksum of a bucket of generations right.
+#[doc(hidden)]
+pub fn seal_generations(layout: &CacheLayout, bytes: &mut [u8]) {
+    if bytes.len() > GENERATIONS_AT {
+        put_le64(bytes, 8, layout.set_magic ^ MAGIC);
+        let sum = crc64(&bytes[8..]);
+        put_le64(bytes, 0, sum);
     }
 }

@@ -29,15 +29,21 @@ impl<'a> CacheJournal<'a> {
             let bytes = read(base, layout.bucket_bytes())?;
             let mut at = 0;
             while at < bytes.len() {
-                at += journal.note(base + at as u64, &bytes[at..]).next_multiple_of(layout.block_bytes);
+                // An entry that is the only one of its bucket may have nothing beside it that tells
+                // of it.
+                let found = match at {
+                    0 => JournalPlace::look_closely(layout, &bytes),
+                    _ => JournalPlace::look(layout, &bytes[at..]),
+                };
+                at += journal.note(base + at as u64, found).next_multiple_of(layout.block_bytes);
             }
         }
         Ok(journal)
     }
 
-    /// Notes what is at a place; how far it reaches, bytes.
-    fn note(&mut self, at_bytes: u64, bytes: &[u8]) -> usize {
-        match JournalPlace::look(self.layout, bytes) {
+    /// Notes what was found at a place; how far it reaches, bytes.
+    fn note(&mut self, at_bytes: u64, found: JournalPlace) -> usize {
+        match found {
             JournalPlace::Nothing => {}
             JournalPlace::Whole(entry) => {
                 self.whole.entry(entry.seq).or_insert(at_bytes);
@@ -98,9 +104,12 @@ impl<'a> CacheJournal<'a> {
         }
         let mut due = newest.last_seq;
         // Where buckets are discarded, that may have come to pass before it was written down that
-        // their entries are not needed any more.
+        // their entries are not needed any more: whole buckets, and nothing of them is left.
         if self.layout.discards {
-            due = self.whole.range(due..).next().map_or(due, |(&first, _)| first);
+            let first = self.whole.range(due..).next();
+            let at_start = first.filter(|(_, at)| **at % self.layout.bucket_bytes() as u64 == 0);
+            let is_left = |first: u64| self.damaged.range(due..first).next().is_some();
+            due = at_start.map(|(&first, _)| first).filter(|&first| !is_left(first)).unwrap_or(due);
         }
         for (&seq, &at_bytes) in self.whole.range(due..=newest.seq) {
             if seq != due {

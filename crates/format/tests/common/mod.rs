@@ -148,6 +148,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds.push(map);
     seeds.push(LUKS1.to_vec());
     seeds.push(LUKS2_JSON.to_vec());
+    // A node of a cache's tree with two sets, and an entry of its journal. Their targets seal them.
+    seeds.push([cache_keys(32, 40), cache_keys(32, 3)].concat());
+    seeds.push(cache_keys(240, 20));
     // A superblock of dm-integrity with its journal, as Linux left them.
     seeds.push(include_bytes!("../data/integrity.bin").to_vec());
     // Ends of drives of containers that mdadm wrote; that of DDF with shorter tables.
@@ -251,6 +254,20 @@ fn tree() -> Vec<u8> {
     };
     let leaf = |from: u64| node(2, &(from..from + 40).map(|key| (key, key << 24)).collect::<Vec<_>>());
     [node(1, &[(0, 1), (40, 2)]), leaf(0), leaf(40)].concat()
+}
+
+/// Keys of a cache of bcache behind a head of this size, with the number of its words in it and
+/// version 1, in whole blocks.
+fn cache_keys(head_bytes: usize, keys: u64) -> Vec<u8> {
+    let mut bytes = vec![0; head_bytes];
+    bytes[24..28].copy_from_slice(&1_u32.to_le_bytes());
+    bytes[28..32].copy_from_slice(&(3 * keys as u32).to_le_bytes());
+    for nth in 1..=keys {
+        let high = 1 << 63 | 1 << 60 | (nth % 2) << 36 | 8 << 20 | nth / 30;
+        bytes.extend([high, 16 * nth, (16 + nth) << 8 | 7].iter().flat_map(|word: &u64| word.to_le_bytes()));
+    }
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
 }
 
 /// Repairs the checksum of a superblock seed, so that mutations reach the code behind it.

@@ -1,6 +1,6 @@
 //! Devices of bcache, made by bcache-tools: what is on a backing device is read while its cache has
-//! nothing newer, and is refused by name where it has. With its cache (fixtures/bcache: a cache and
-//! two backing devices that a real kernel left in the middle of a load) it is read as Linux reads it.
+//! nothing newer, and is refused by name where it has. With its cache it is read as Linux reads it
+//! (fixtures/bcache: a cache and two backing devices that a real kernel left under load).
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -64,7 +64,8 @@ impl BackingData {
         let mut at = offset;
         for run in runs {
             let cached = (run.start_sector * SECTOR).max(offset)..(run.end_sector * SECTOR).min(end);
-            // What the cache has newer is not even read from the backing device: it may be bad there.
+            // What the cache has newer is not even read from the backing device, where it may be
+            // bad.
             if at < cached.start {
                 let part = &mut buf[(at - offset) as usize..(cached.start - offset) as usize];
                 if let Err(error) = read_into(core, &self.below, at, part).await {

@@ -1,10 +1,10 @@
 //! bcache: superblocks of backing devices, whose data begins behind them, and of cache devices; and
 //! what a cache device keeps about the data that it has.
 //!
-//! A cache device is cut into buckets. The newest whole entry of its journal names the bucket of the
-//! table of backing devices, the first bucket of generations, and the root of a tree whose leaves say
-//! which sectors of which backing device lie where. Keys of the journal lie over those of the leaves.
-//! A pointer counts while its generation is its bucket's.
+//! A cache device is cut into buckets. The newest whole entry of its journal names the bucket of
+//! the table of backing devices, the first bucket of generations, and the root of a tree whose
+//! leaves say which sectors of which backing device lie where. Keys of the journal lie over those
+//! of the leaves. A pointer counts while its generation is its bucket's.
 //!
 //! Layout: docs/formats.md §29.
 

@@ -109,8 +109,11 @@ fn read_all(disks: &[PathBuf]) -> Vec<Vec<u8>> {
     let before: Vec<_> = disks.iter().map(|disk| fs::read(disk).expect("a disk")).collect();
     let mut found = Vec::new();
     for case in disks.chunks(3) {
-        found.push(wattle(&["cat"], &[case[0].clone(), case[1].clone()]));
-        found.push(wattle(&["cat"], &[case[2].clone(), case[0].clone()]));
+        for members in [[&case[0], &case[1]], [&case[2], &case[0]]] {
+            let backing = members.into_iter().find(|disk| **disk != case[0]).expect("there is one");
+            let inside = format!("{}:bcache", backing.display());
+            found.push(wattle(&["cat", "-V", &inside], &members.map(Clone::clone)));
+        }
         let alone = Command::new(env!("CARGO_BIN_EXE_wattle")).arg("cat").arg(&case[1]).output();
         let alone = alone.expect("wattle runs");
         assert_eq!(alone.status.code(), Some(3), "{}", String::from_utf8_lossy(&alone.stderr));

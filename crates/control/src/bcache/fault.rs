@@ -18,6 +18,17 @@ pub(crate) enum CachePart {
     Node(u16),
 }
 
+/// An entry of the journal behind the newest whole one.
+#[derive(Debug, Clone)]
+pub(crate) struct TornEntry {
+    /// What it says its number is.
+    pub seq: u64,
+    /// Where it is.
+    pub at_bytes: u64,
+    /// What is wrong with it.
+    pub damage: CacheDamage,
+}
+
 /// Why what a cache device has is not read. Places are bytes from the start of the device.
 #[derive(Debug, Clone)]
 pub(crate) enum CacheFault {
@@ -38,7 +49,7 @@ pub(crate) enum CacheFault {
     /// An entry of the journal is missing that is still needed.
     MissingEntry { seq: u64, newest: u64 },
     /// What would be the newest entry of the journal is not whole.
-    TornEntry { seq: u64, at_bytes: u64, damage: CacheDamage },
+    Torn(TornEntry),
     /// There are more runs of sectors than are kept track of.
     TooMany { runs_max: usize },
 }
@@ -81,7 +92,7 @@ impl CacheFault {
             Self::MissingEntry { seq, newest } => {
                 format!("entry {seq} of its journal is missing, and the newest, {newest}, needs it")
             }
-            Self::TornEntry { seq, at_bytes, damage } => return torn(name, seq, at_bytes, &damage),
+            Self::Torn(entry) => return torn(name, &entry),
             Self::TooMany { runs_max } => {
                 format!(
                     "it has more than {runs_max} runs of sectors that were not written back, which is the limit"
@@ -101,7 +112,8 @@ impl CacheFault {
     }
 }
 
-fn torn(name: &str, seq: u64, at_bytes: u64, damage: &CacheDamage) -> Problem {
+fn torn(name: &str, entry: &TornEntry) -> Problem {
+    let TornEntry { seq, at_bytes, damage } = entry;
     Problem::new(
         Code::BcacheDamaged,
         format!("{name}: bcache: behind the newest whole entry of the journal begins another, {seq}, at byte {at_bytes}, that is not whole: {damage}"),

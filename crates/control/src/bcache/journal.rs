@@ -1,10 +1,11 @@
 //! The journal of a cache device: which of its entries count.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use wattle_format::bcache::{BcacheJournalEntry, CacheDamage, CacheLayout, JournalPlace};
 
-use super::fault::{CacheFault, CachePart};
+use super::fault::{CacheFault, CachePart, TornEntry};
 use super::set::ReadCache;
 
 /// Damaged entries that are remembered, those with the highest numbers: enough to name one.
@@ -63,17 +64,14 @@ impl<'a> CacheJournal<'a> {
         (self.layout.first_bucket + nth) * self.layout.bucket_bytes() as u64
     }
 
-    /// The newest entry. One that was begun after it refuses the cache, unless `passes_over_torn`:
-    /// whether it was acknowledged cannot be told.
-    pub fn newest(&self, passes_over_torn: bool) -> Result<BcacheJournalEntry, CacheFault> {
+    /// The newest entry; and what was begun after it and is not whole. Whether that was acknowledged
+    /// cannot be told.
+    pub fn newest(&self) -> Result<(BcacheJournalEntry, Option<TornEntry>), CacheFault> {
         let (&seq, &at) = self.whole.last_key_value().ok_or(CacheFault::NoJournal)?;
         let newest = self.entry(seq, at)?;
-        if passes_over_torn {
-            return Ok(newest);
-        }
-        let torn = |seq, at_bytes, damage| Err(CacheFault::TornEntry { seq, at_bytes, damage });
-        if let Some((&later, (at, damage))) = self.damaged.range(seq + 1..).next() {
-            return torn(later, *at, damage.clone());
+        let later = (Bound::Excluded(seq), Bound::Unbounded);
+        if let Some((&seq, (at_bytes, damage))) = self.damaged.range(later).next() {
+            return Ok((newest, Some(TornEntry { seq, at_bytes: *at_bytes, damage: damage.clone() })));
         }
         // One that does not even look like one can only be where the next one would be.
         let bucket_bytes = self.layout.bucket_bytes() as u64;
@@ -84,10 +82,10 @@ impl<'a> CacheJournal<'a> {
         for (at_bytes, room) in places.into_iter().filter(|(at, _)| *at == next || at % bucket_bytes > 0) {
             let bytes = (self.read)(at_bytes, room)?;
             if let JournalPlace::Damaged { seq, damage } = JournalPlace::look_closely(self.layout, &bytes) {
-                return torn(seq, at_bytes, damage);
+                return Ok((newest, Some(TornEntry { seq, at_bytes, damage })));
             }
         }
-        Ok(newest)
+        Ok((newest, None))
     }
 
     /// Gives every entry that is still needed beside and before the newest, and that itself, in

@@ -8,7 +8,7 @@ use wattle_format::bcache::{
     SUPERBLOCK_BYTES,
 };
 
-use super::fault::{CacheFault, CachePart};
+use super::fault::{CacheFault, CachePart, TornEntry};
 use super::journal::CacheJournal;
 use super::tree::{CacheTree, overwrite};
 use crate::members::MemberError;
@@ -24,6 +24,8 @@ pub(super) type ReadCache<'a> = &'a dyn Fn(u64, usize) -> Result<Vec<u8>, Member
 pub(crate) struct CacheSet {
     /// The start of the id of the set.
     pub set_magic: u64,
+    /// The entry of the journal that was passed over because the operator said so.
+    pub passed_over: Option<TornEntry>,
     table: BackingTable,
     /// Runs by the numbers of backing devices, in order.
     runs: BTreeMap<u32, Arc<[CachedRun]>>,
@@ -46,7 +48,10 @@ impl CacheSet {
             return Err(CacheFault::Unused);
         }
         let journal = CacheJournal::read(&layout, read)?;
-        let newest = journal.newest(passes_over_torn)?;
+        let (newest, torn) = journal.newest()?;
+        if let Some(entry) = torn.clone().filter(|_| !passes_over_torn) {
+            return Err(CacheFault::Torn(entry));
+        }
         let table = read_table(&layout, &newest, read)?;
         let mut tree = CacheTree::new(&layout, read, read_generations(&layout, &newest, read)?);
         tree.walk(&newest)?;
@@ -76,7 +81,7 @@ impl CacheSet {
             }
         }
         let runs = runs.into_iter().map(|(inode, runs)| (inode, runs.into())).collect();
-        Ok(Self { set_magic: layout.set_magic, table, runs })
+        Ok(Self { set_magic: layout.set_magic, passed_over: torn, table, runs })
     }
 
     /// What it has that the backing device with this id lacks, in order; `None` if it does not know

@@ -111,7 +111,7 @@ fn damaged_metadata_never_gives_other_data() {
                         CacheFault::Damaged { part: CachePart::Node(_), .. } => nodes += 1,
                         CacheFault::Damaged { part: CachePart::Entry(_), .. }
                         | CacheFault::MissingEntry { .. } => entries += 1,
-                        CacheFault::TornEntry { .. } => torn += 1,
+                        CacheFault::Torn(_) => torn += 1,
                         _ => {}
                     }
                 }
@@ -130,8 +130,8 @@ fn a_journal_that_ends_in_a_torn_entry_is_refused_by_name() {
     for block in fixture.metadata() {
         let at = block * BLOCK + 200;
         fixture.cache[at] ^= 1;
-        if let Err(CacheFault::TornEntry { at_bytes, .. }) = fixture.read(false) {
-            assert_eq!(at_bytes as usize, block * BLOCK);
+        if let Err(CacheFault::Torn(entry)) = fixture.read(false) {
+            assert_eq!(entry.at_bytes as usize, block * BLOCK);
             assert!(fixture.read(true).is_ok());
             found = Some(block);
         }

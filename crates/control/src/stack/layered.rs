@@ -175,7 +175,7 @@ impl Stack {
         &mut self,
         core: &Core,
         name: &str,
-        device: &BcacheDevice,
+        device: &mut BcacheDevice,
     ) -> Result<Option<(MemberId, Arc<[CachedRun]>)>, Problem> {
         let set_uuid = device.superblock.set_uuid;
         let is_its = |seen: &MemberScan| {
@@ -196,6 +196,13 @@ impl Stack {
         if contents.set_magic.to_le_bytes() != set_uuid[..8] {
             return Err(MemberError::Changed { name: cache_name }.into());
         }
+        device.note = contents.passed_over.as_ref().map(|entry| {
+            format!(
+                "{cache_name}: --force={}: entry {} of its journal, which is not whole, is passed over; what it has is missed",
+                Check::Journal,
+                entry.seq
+            )
+        });
         let runs = contents.runs_of(device.superblock.uuid);
         let runs = runs.ok_or_else(|| bcache::not_known(name, &cache_name))?;
         Ok(Some((ix, runs)))

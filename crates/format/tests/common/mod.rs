@@ -263,7 +263,7 @@ fn cache_keys(head_bytes: usize, keys: u64) -> Vec<u8> {
     bytes[24..28].copy_from_slice(&1_u32.to_le_bytes());
     bytes[28..32].copy_from_slice(&(3 * keys as u32).to_le_bytes());
     for nth in 1..=keys {
-        let high = 1 << 63 | 1 << 60 | (nth % 2) << 36 | 8 << 20 | nth / 30;
+        let high = 1 << 63 | 1 << 60 | (nth % 2) << 36 | 8 << 20 | (nth / 30);
         bytes.extend([high, 16 * nth, (16 + nth) << 8 | 7].iter().flat_map(|word: &u64| word.to_le_bytes()));
     }
     bytes.resize(bytes.len().next_multiple_of(512), 0);

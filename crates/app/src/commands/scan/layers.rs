@@ -593,8 +593,16 @@ impl Drawing<'_> {
             }
             MemberOrigin::Decrypted { .. } => what.push("decrypted".to_owned()),
             MemberOrigin::Layered { of } => {
-                let is_checked = self.stack.scan.members[of].integrity.is_some();
-                what.push(if is_checked { "checked" } else { "without its cache" }.to_owned());
+                let below = &self.stack.scan.members[of];
+                let has_cache = below.bcache.as_ref().is_some_and(|device| device.cache.is_some());
+                what.push(
+                    match (below.integrity.is_some(), has_cache) {
+                        (true, _) => "checked",
+                        (false, true) => "with its cache",
+                        (false, false) => "without its cache",
+                    }
+                    .to_owned(),
+                );
             }
             MemberOrigin::Given | MemberOrigin::Container { .. } | MemberOrigin::Array(_) => {}
         }

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum Error {
     /// None of the file systems that are read here.
-    #[error("no ext2, ext3, ext4, XFS, btrfs, FAT, exFAT or NTFS file system is here")]
+    #[error("no ext2, ext3, ext4, XFS, btrfs, FAT, exFAT, NTFS or HFS+ file system is here")]
     Unrecognised,
     /// What the file system is on returned an error.
     #[error("reading at byte {offset}: {source}")]
@@ -172,6 +172,12 @@ pub enum Note {
         /// What is wrong with the first.
         why: &'static str,
     },
+    /// Of HFS+, the volume header is not right: the alternate one at the end is used, which is
+    /// brought up to date more seldom.
+    HeaderCopy {
+        /// What is wrong with the first.
+        why: &'static str,
+    },
     /// It was not unmounted, and has no journal that would say what was being written.
     NoJournal,
     /// It says itself that something in it is wrong.
@@ -246,6 +252,7 @@ impl Note {
                 | Self::NeedsRepair
                 | Self::StaleDataRead { .. }
                 | Self::SuperblockCopy { .. }
+                | Self::HeaderCopy { .. }
         )
     }
 
@@ -312,6 +319,11 @@ impl fmt::Display for Note {
                 f,
                 "its first superblock is not used ({why}), but a copy of it, which does not know of what was flushed since the last \
                  transaction: files of the last seconds before a crash may be missing or older; a mount reads the first one only"
+            ),
+            Self::HeaderCopy { why } => write!(
+                f,
+                "its volume header is not used ({why}), but the alternate one at its end, which is written only when one of the \
+                 volume's own files grows: whether it was unmounted is not known; Linux mounts no volume without the first"
             ),
             Self::NoJournal => f.write_str(
                 "it was not unmounted and has no journal: what was written last, in the seconds before the crash, may be torn; a mount \

@@ -1,6 +1,6 @@
 //! Files: reads file systems out of anything that can be read at an offset. Nothing here writes.
 //!
-//! [`open`] recognises ext2, ext3, ext4, XFS, btrfs, FAT, exFAT and NTFS, and gives a
+//! [`open`] recognises ext2, ext3, ext4, XFS, btrfs, FAT, exFAT, NTFS and HFS+, and gives a
 //! [`FileSystem`]: directories are listed, attributes read, and the data of files delivered in
 //! order, holes left out. What is damaged is an error that names the structure; what is not
 //! supported is an error that names the feature. What can be read but is not the newest state is a
@@ -22,6 +22,7 @@ mod error;
 mod ext;
 mod fat;
 pub mod fuzzing;
+mod hfs;
 mod layout;
 mod names;
 mod ntfs;
@@ -70,6 +71,7 @@ fn open_source(source: ByteSource, subvolume: Option<u64>) -> Result<Box<dyn Fil
         Some(_) => Err(Error::Unrecognised),
         _ if ntfs::is_here(&source)? => Ok(Box::new(ntfs::Ntfs::open(source)?)),
         _ if fat::is_here(&source)? => Ok(Box::new(fat::Fat::open(source)?)),
+        _ if hfs::is_here(&source)? => Ok(Box::new(hfs::Hfs::open(source)?)),
         _ => Err(Error::Unrecognised),
     }
 }
@@ -270,7 +272,7 @@ pub struct DirEntry {
 /// What a file system says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
-    /// `ext2`, `ext3`, `ext4`, `xfs`, `btrfs`, `vfat`, `exfat`, `ntfs`.
+    /// `ext2`, `ext3`, `ext4`, `xfs`, `btrfs`, `vfat`, `exfat`, `ntfs`, `hfsplus`.
     pub kind: &'static str,
     /// Its label: any bytes, none if it has no label.
     pub label: Vec<u8>,

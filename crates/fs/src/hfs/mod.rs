@@ -1,7 +1,7 @@
 //! HFS+ and HFSX, as Apple's Technical Note TN1150 describes them.
 //!
-//! Our own reader: the crates there are (`hfsplus` 0.1, of 2019) read neither hard links nor
-//! attributes nor compressed files, know of no journal, and unwrap what they decode.
+//! Our own reader, because no crate for it is kept that reads hard links, attributes, compressed
+//! files and the journal, and takes nothing on the medium for granted.
 //!
 //! A file is known by its number in the catalog, which is what its hard links lead to. Entries of
 //! a directory are all records of its number, in whatever order of names. Where the record of a

@@ -99,12 +99,12 @@ fn difference(here: &BTreeSet<String>, facts: &Facts) -> Option<String> {
 }
 
 /// What came out: lines as the guest's; and the report.
-struct Taken {
-    here: BTreeSet<String>,
-    report: serde_json::Value,
+pub struct Taken {
+    pub here: BTreeSet<String>,
+    pub report: serde_json::Value,
 }
 
-fn taken_out(image: &Path, scratch: &Path) -> Taken {
+pub fn taken_out(image: &Path, scratch: &Path) -> Taken {
     let (to, report) = (scratch.join("out"), scratch.join("report.json"));
     let _ = std::fs::remove_dir_all(&to);
     let _ = std::fs::remove_file(&report);

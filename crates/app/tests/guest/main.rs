@@ -15,6 +15,7 @@ mod crypt;
 mod cuts;
 mod drives;
 mod groups;
+mod hfs;
 mod history;
 mod images;
 mod integrity;
@@ -316,6 +317,13 @@ fn what_comes_out_of_a_cut_btrfs_is_what_linux_shows() {
 fn what_comes_out_of_a_cut_xfs_of_version_4_is_what_linux_shows() {
     let Some(guest) = Guest::ready("6.12") else { return };
     cuts::judge(&guest, cuts::Kind::XfsOfVersion4);
+}
+
+/// Volumes of Macs, as Linux fills them.
+#[test]
+fn what_linux_writes_to_hfs_plus_is_read() {
+    let Some(guest) = Guest::ready("6.12") else { return };
+    hfs::judge(&guest);
 }
 
 /// Every kind of volume that LVM2 makes.

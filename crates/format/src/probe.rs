@@ -57,6 +57,10 @@ pub enum SignatureKind {
     ExFat,
     /// NTFS.
     Ntfs,
+    /// HFS+ or HFSX, in a wrapper or not.
+    HfsPlus,
+    /// HFS, which HFS+ followed.
+    Hfs,
     /// ISO 9660 image.
     Iso9660,
     /// SquashFS image.
@@ -95,6 +99,8 @@ impl SignatureKind {
             SignatureKind::Fat => "vfat",
             SignatureKind::ExFat => "exfat",
             SignatureKind::Ntfs => "ntfs",
+            SignatureKind::HfsPlus => "hfsplus",
+            SignatureKind::Hfs => "hfs",
             SignatureKind::Iso9660 => "iso9660",
             SignatureKind::SquashFs => "squashfs",
             SignatureKind::Bcache => "bcache",
@@ -108,7 +114,8 @@ impl SignatureKind {
     #[must_use]
     pub fn is_file_system(self) -> bool {
         use SignatureKind::{
-            Bcachefs, Btrfs, ExFat, Ext2, Ext3, Ext4, F2fs, Fat, Iso9660, Ntfs, SquashFs, Xfs, Zfs,
+            Bcachefs, Btrfs, ExFat, Ext2, Ext3, Ext4, F2fs, Fat, Hfs, HfsPlus, Iso9660, Ntfs, SquashFs, Xfs,
+            Zfs,
         };
         matches!(
             self,
@@ -121,6 +128,8 @@ impl SignatureKind {
                 | Fat
                 | ExFat
                 | Ntfs
+                | HfsPlus
+                | Hfs
                 | Iso9660
                 | SquashFs
                 | Bcachefs
@@ -173,8 +182,8 @@ pub fn identify(size_bytes: u64, parts: &[(u64, &[u8])]) -> Vec<Signature> {
 
 type Probe = fn(&View<'_>) -> Option<Signature>;
 
-const PROBES: [Probe; 14] =
-    [lvm2, simple, boot_sector, gpt, ext, xfs, btrfs, swap, luks, bcache, iso, zfs, ddf, imsm];
+const PROBES: [Probe; 15] =
+    [lvm2, simple, boot_sector, gpt, ext, xfs, btrfs, hfs, swap, luks, bcache, iso, zfs, ddf, imsm];
 
 /// The parts of a device that could be read.
 struct View<'a> {
@@ -285,6 +294,22 @@ fn btrfs(view: &View<'_>) -> Option<Signature> {
     let block = view.at(BTRFS_AT, 555).filter(|block| &block[64..72] == b"_BHRfS_M")?;
     let (uuid, label) = (uuid(&block[32..48]), text(&block[299..555]));
     Some(Signature { kind: SignatureKind::Btrfs, offset_bytes: BTRFS_AT + 64, uuid, label })
+}
+
+/// The volume header, or the block of HFS in its place, which may wrap one around. Two letters are
+/// little, so that versions and sizes of blocks have to fit.
+fn hfs(view: &View<'_>) -> Option<Signature> {
+    const SECTOR_BYTES: u32 = 512;
+    let block = view.at(1024, 162)?;
+    let is_size = |bytes: u32| bytes >= SECTOR_BYTES && bytes.is_multiple_of(SECTOR_BYTES);
+    let kind = match &block[..4] {
+        [b'H', b'+' | b'X', 0, 4 | 5] if is_size(be32(block, 40)) => SignatureKind::HfsPlus,
+        [b'B', b'D', ..] if !is_size(be32(block, 20)) => return None,
+        [b'B', b'D', ..] if &block[124..126] == b"H+" => SignatureKind::HfsPlus,
+        [b'B', b'D', ..] => SignatureKind::Hfs,
+        _ => return None,
+    };
+    Some(bare(kind, 1024))
 }
 
 /// The mark ends the first page of the machine that made it.
@@ -407,7 +432,7 @@ mod tests {
 
     #[test]
     fn every_magic_at_its_place() {
-        let rows: [(SignatureKind, &[Patch<'_>]); 18] = [
+        let rows: [(SignatureKind, &[Patch<'_>]); 21] = [
             (SignatureKind::DmRaid, &[(0, b"DmRd")]),
             (SignatureKind::SquashFs, &[(0, b"hsqs")]),
             (SignatureKind::Integrity, &[(0, b"integrt\0")]),
@@ -415,6 +440,9 @@ mod tests {
             (SignatureKind::Ntfs, &[(3, b"NTFS    "), (510, &[0x55, 0xaa])]),
             (SignatureKind::ExFat, &[(3, b"EXFAT   "), (510, &[0x55, 0xaa])]),
             (SignatureKind::F2fs, &[(1024, &[0x10, 0x20, 0xf5, 0xf2])]),
+            (SignatureKind::HfsPlus, &[(1024, b"H+\0\x04"), (1064, &[0, 0, 0x10, 0])]),
+            (SignatureKind::HfsPlus, &[(1024, b"BD"), (1044, &[0, 0, 0x20, 0]), (1148, b"H+")]),
+            (SignatureKind::Hfs, &[(1024, b"BD"), (1044, &[0, 0, 0x20, 0])]),
             (SignatureKind::Xfs, &[(0, b"XFSB")]),
             (SignatureKind::Btrfs, &[(65600, b"_BHRfS_M")]),
             (SignatureKind::Swap, &[(4086, b"SWAPSPACE2")]),

@@ -65,7 +65,14 @@ fn look(fs: &dyn FileSystem, node: FsNode, nodes: &mut Vec<FsNode>) {
         if listed > ENTRIES_MAX { Err(Error::Stopped) } else { Ok(()) }
     });
     let _ = fs.link(node);
-    let _ = fs.attributes(node);
+    for name in fs.attributes(node).unwrap_or_default().iter().take(ENTRIES_MAX) {
+        let _ = fs.attribute(node, name);
+    }
+    let mut runs = 0;
+    let _ = fs.runs(node, &mut |_| {
+        runs += 1;
+        if runs > ENTRIES_MAX { Err(Error::Stopped) } else { Ok(()) }
+    });
     for range in [0..u64::MAX, 4095..4097, u64::MAX - 1..u64::MAX] {
         let (mut at, mut pieces) = (range.start, 0);
         let end = range.end.min(metadata.size_bytes);
@@ -164,6 +171,13 @@ pub fn fuzz_ntfs(data: &[u8]) {
     walk(data.to_vec());
 }
 
+/// An image of HFS+. The checksums of its journal are made right first.
+pub fn fuzz_hfs(data: &[u8]) {
+    let mut data = data.to_vec();
+    crate::hfs::seal(&mut data);
+    walk(data);
+}
+
 /// A device that is read by several.
 struct Shared(Rc<Vec<u8>>);
 
@@ -205,7 +219,7 @@ pub fn fuzz_btrfs_devices(data: &[u8]) {
 pub type FuzzTarget = fn(&[u8]);
 
 /// All of them, by the name of their file in `fuzz/`.
-pub const ALL: [(&str, FuzzTarget); 7] = [
+pub const ALL: [(&str, FuzzTarget); 8] = [
     ("ext", fuzz_ext),
     ("xfs", fuzz_xfs),
     ("xfs_log", fuzz_xfs_log),
@@ -213,4 +227,5 @@ pub const ALL: [(&str, FuzzTarget); 7] = [
     ("btrfs_devices", fuzz_btrfs_devices),
     ("fat", fuzz_fat),
     ("ntfs", fuzz_ntfs),
+    ("hfs", fuzz_hfs),
 ];

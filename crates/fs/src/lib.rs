@@ -60,7 +60,14 @@ pub fn open(reader: Box<dyn ReadAt>, subvolume: Option<u64>) -> Result<Box<dyn F
 }
 
 fn open_source(source: ByteSource, subvolume: Option<u64>) -> Result<Box<dyn FileSystem>, Error> {
-    let (is_ext, is_xfs) = (ext::is_here(&source)?, xfs::is_here(&source)?);
+    let is_ext = match ext::is_here(&source) {
+        // The same sectors have the header of HFS+, which has another one.
+        Err(_) if subvolume.is_none() && hfs::has_alternate(&source) => {
+            return Ok(Box::new(hfs::Hfs::open(source)?));
+        }
+        is_ext => is_ext?,
+    };
+    let is_xfs = xfs::is_here(&source)?;
     match subvolume {
         Some(_) if is_ext || is_xfs => {
             Err(Error::Unsupported { what: "a subvolume of ext or XFS, which have none" })

@@ -114,6 +114,15 @@ fn made(tree: &Path, path: &Path, options: &[&str]) -> Option<()> {
         .arg(path))
 }
 
+/// All that volumes of Macs have, with a journal that is not empty.
+#[test]
+fn damaged_hfs_images_are_no_panic() {
+    for image in [common::hfs::example(4096), common::hfs::example(512)] {
+        keep_for_the_fuzzer("hfs", &["made"], &image);
+        damage_of("hfs", &image, 1500);
+    }
+}
+
 /// Fast commits of names, inodes and ranges, with and without checksums of what they change.
 #[test]
 fn damaged_fast_commits_are_no_panic() {

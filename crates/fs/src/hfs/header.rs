@@ -163,17 +163,25 @@ pub fn locate(source: &ByteSource) -> Result<HfsPlace, Error> {
     }
     let base = volume.start;
     let bytes = if base == 0 { first } else { source.bytes(base + HEADER_AT, HEADER_BYTES) };
-    let why = match &bytes {
-        Ok(bytes) => match HfsHeader::decode(bytes) {
-            Ok(header) => return Ok(HfsPlace { base, header, alternate: None }),
-            Err(why) => why,
-        },
-        Err(_) => "it cannot be read",
+    let decoded = match &bytes {
+        Ok(bytes) => HfsHeader::decode(bytes),
+        Err(_) => Err("it cannot be read"),
     };
-    if let Ok(header) = alternate(source, volume) {
-        return Ok(HfsPlace { base, header, alternate: Some(why) });
+    let why = match &decoded {
+        Ok(header) if header.size_bytes() <= volume.end - base => None,
+        // Either it is damaged, or what is here is cut off, and then has no alternate.
+        Ok(_) => Some("what it says of its size is more than there is"),
+        Err(why) => Some(*why),
+    };
+    let header = match (decoded, why.map(|_| alternate(source, volume))) {
+        (_, Some(Ok(header))) => return Ok(HfsPlace { base, header, alternate: why }),
+        (decoded, _) => decoded,
+    };
+    if let Ok(header) = header {
+        return Ok(HfsPlace { base, header, alternate: None });
     }
     bytes?;
+    let why = why.unwrap_or_default();
     Err(Error::Damaged { structure: "the volume header of HFS+ at byte", at: base + HEADER_AT, what: why })
 }
 

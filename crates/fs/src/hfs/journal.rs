@@ -89,6 +89,10 @@ impl JournalWords {
         be32(bytes, at).map(|word| if self.is_little { word.swap_bytes() } else { word })
     }
 
+    fn bytes(self, word: u32) -> [u8; 4] {
+        if self.is_little { word.to_le_bytes() } else { word.to_be_bytes() }
+    }
+
     fn half(self, bytes: &[u8], at: usize) -> Option<u16> {
         crate::bytes::be16(bytes, at).map(|half| if self.is_little { half.swap_bytes() } else { half })
     }
@@ -137,8 +141,9 @@ enum Next {
     List(List),
     /// No list begins here.
     Nothing(&'static str),
-    /// A list begins here that is damaged.
-    Damaged(&'static str),
+    /// A list begins here that is damaged, and with it a transaction, or it belongs to the one
+    /// before.
+    Damaged { why: &'static str, is_first: bool },
 }
 
 impl Ring {
@@ -234,7 +239,11 @@ impl Ring {
                 Next::List(list) if list.bytes <= self.len() - done => list,
                 // Behind the end that the header names, anything may be.
                 Next::Nothing(_) if !is_named => return found,
-                Next::Nothing(why) | Next::Damaged(why) => {
+                Next::Damaged { is_first: true, why } => {
+                    found.damage = is_named.then_some(why);
+                    return found;
+                }
+                Next::Nothing(why) | Next::Damaged { why, .. } => {
                     found.blocks.truncate(transaction);
                     found.damage = is_named.then_some(why);
                     return found;
@@ -267,7 +276,7 @@ impl Ring {
     /// The list at a place, if it is the one that follows the transaction of that number.
     fn list(&self, source: &ByteSource, at: u64, last: u32) -> Next {
         let Ok(head) = self.read(source, at, self.list_bytes) else {
-            return Next::Damaged("a part of it cannot be read");
+            return Next::Damaged { why: "a part of it cannot be read", is_first: false };
         };
         let sum = self.words.word(&head, LIST_SUM_AT);
         let computed = checksum(&head[..LIST_SUM_BYTES], LIST_SUM_AT..LIST_SUM_AT + 4);
@@ -276,7 +285,7 @@ impl Ring {
         }
         match self.blocks_of(source, at, &head, last) {
             Some(next) => next,
-            None => Next::Damaged("a list of blocks is cut off"),
+            None => Next::Damaged { why: "a list of blocks is cut off", is_first: false },
         }
     }
 
@@ -285,11 +294,13 @@ impl Ring {
         let (most, count) = (words.half(head, 0)?, words.half(head, 2)?);
         let (bytes, flags) = (u64::from(words.word(head, 4)?), words.word(head, 12)?);
         let number = words.word(head, LIST_HEAD_BYTES + 12)?;
+        let is_first = flags & IS_FIRST != 0;
+        let damaged = |why| Some(Next::Damaged { why, is_first });
         if last != 0 && number != 0 && number != last && number != last.wrapping_add(1) {
             return Some(Next::Nothing("its transactions are not in order"));
         }
         if count == 0 || count > most || bytes < self.list_bytes || bytes > self.len() {
-            return Some(Next::Damaged("a list of blocks is impossible"));
+            return damaged("a list of blocks is impossible");
         }
         let mut blocks = Vec::new();
         let mut place = self.list_bytes;
@@ -298,19 +309,19 @@ impl Ring {
             let (block, len) = (words.long(head, entry_at)?, u64::from(words.word(head, entry_at + 8)?));
             let sum = words.word(head, entry_at + 12)?;
             if place + len > bytes {
-                return Some(Next::Damaged("the blocks of a list take more than it has"));
+                return damaged("the blocks of a list take more than it has");
             }
             if block != KILLED {
                 let target = block.checked_mul(self.sector_bytes);
                 let end = target.and_then(|target| target.checked_add(len));
                 if len % SECTOR_BYTES != 0 || end.is_none_or(|end| end > source.size()) {
-                    return Some(Next::Damaged("a block of it lies beyond the end"));
+                    return damaged("a block of it lies beyond the end");
                 }
                 let Ok(bytes) = self.read(source, self.further(at, place), len) else {
-                    return Some(Next::Damaged("a part of it cannot be read"));
+                    return damaged("a part of it cannot be read");
                 };
                 if flags & HAS_SUMS != 0 && sum != 0 && sum != checksum(&bytes, 0..0) {
-                    return Some(Next::Damaged("the checksum of a block is wrong"));
+                    return damaged("the checksum of a block is wrong");
                 }
                 blocks.extend(target.map(|target| (target, bytes)));
             }
@@ -320,6 +331,37 @@ impl Ring {
         let is_old = flags & (HAS_SUMS | IS_FIRST) == 0;
         let continues = !is_old || number != 0;
         let number = if is_old { 0 } else { number };
-        Some(Next::List(List { bytes, number, is_first: flags & IS_FIRST != 0, continues, blocks }))
+        Some(Next::List(List { bytes, number, is_first, continues, blocks }))
     }
+}
+
+/// Makes the checksums of the journal's header and of its first lists right, for fuzzing.
+pub fn seal(image: &mut [u8]) {
+    const LISTS_MAX: usize = 8;
+    let Some(ring) = ring_of(image) else { return };
+    let mut at = ring.start;
+    for _ in 0..LISTS_MAX {
+        let place = usize::try_from(ring.offset.saturating_add(at)).ok();
+        let list = place.and_then(|place| image.get_mut(place..)?.get_mut(..LIST_SUM_BYTES));
+        let Some(list) = list else { return };
+        let sum = checksum(list, LIST_SUM_AT..LIST_SUM_AT + 4);
+        list[LIST_SUM_AT..LIST_SUM_AT + 4].copy_from_slice(&ring.words.bytes(sum));
+        let Some(len) = ring.words.word(list, 4).filter(|len| u64::from(*len) < ring.len()) else { return };
+        at = ring.further(at, len.into());
+    }
+}
+
+/// The ring of an image whose journal is in its usual place, with the checksum of its header made
+/// right.
+fn ring_of(image: &mut [u8]) -> Option<Ring> {
+    let block_bytes = u64::from(be32(image, 1024 + 40)?);
+    let info = u64::from(be32(image, 1024 + 12)?).checked_mul(block_bytes)?;
+    let info = usize::try_from(info).ok()?;
+    let (offset, len) = (be64(image, info.checked_add(36)?)?, be64(image, info.checked_add(44)?)?);
+    let at = usize::try_from(offset).ok()?;
+    let head = image.get_mut(at..)?.get_mut(..HEADER_SUM_BYTES)?;
+    let words = JournalWords { is_little: be32(head, 4)? != ENDIAN };
+    let sum = checksum(head, HEADER_SUM_AT..HEADER_SUM_AT + 4);
+    head[HEADER_SUM_AT..HEADER_SUM_AT + 4].copy_from_slice(&words.bytes(sum));
+    Ring::decode(head, offset, len)?.ok()?
 }

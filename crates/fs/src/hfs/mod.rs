@@ -20,6 +20,7 @@ mod links;
 mod lzvn;
 mod node;
 mod tree;
+mod uuid;
 mod volume;
 
 use std::cell::{OnceCell, RefCell};
@@ -37,6 +38,7 @@ use catalog::{CatalogEntry, FINDER_BYTES, HfsItem, name_of, shown};
 use compression::HfsCompressed;
 use fork::HfsForkMap;
 pub use header::{has_alternate, is_here};
+pub use journal::seal;
 use links::{HfsLinks, LinkTarget, is_private};
 use tree::{HfsTree, RecordPlace};
 use volume::{ForkKind, HfsVolume};
@@ -85,8 +87,7 @@ impl Hfs {
         notes.extend(place.alternate.map(|why| Note::HeaderCopy { why }));
         notes.extend(journal);
         notes.extend(place.header.is_marked_damaged().then_some(Note::MarkedDamaged));
-        let mut uuid = [0; 16];
-        uuid[..8].copy_from_slice(&place.header.id);
+        let uuid = uuid::of(place.header.id);
         let volume = HfsVolume::new(source, place.base, place.header);
         let catalog = volume.catalog()?;
         let about = About { kind: "hfsplus", label: Vec::new(), uuid, size_bytes, notes };

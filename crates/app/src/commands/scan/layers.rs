@@ -391,10 +391,10 @@ pub fn way_to_files(stack: &Stack, several: &[ScannedFsReport], args: &ScanArgs)
     });
     let lines = found.iter().filter(|(volume, _)| !on_several(volume.name.as_str())).map(|(volume, kind)| {
         let name = named(&volume.name);
-        use SignatureKind::{Btrfs, ExFat, Ext2, Ext3, Ext4, Fat, Ntfs, Xfs};
+        use SignatureKind::{Btrfs, ExFat, Ext2, Ext3, Ext4, Fat, HfsPlus, Ntfs, Xfs};
         // Others are left to the system's own drivers.
         let (command, place) = match kind {
-            Ext2 | Ext3 | Ext4 | Xfs | Btrfs | Ntfs | ExFat | Fat => ("ls", ""),
+            Ext2 | Ext3 | Ext4 | Xfs | Btrfs | Ntfs | ExFat | Fat | HfsPlus => ("ls", ""),
             _ => ("mount", " DIR"),
         };
         let (on, kind) = (&volume.name, kind.name());

@@ -47,7 +47,8 @@ impl FilesOn {
 
 /// Lists files of the file system on a volume, without mounting it.
 ///
-/// Reads ext2, ext3, ext4, XFS, btrfs, NTFS, exFAT and FAT, as any user. Writes nothing to members.
+/// Reads ext2, ext3, ext4, XFS, btrfs, NTFS, HFS+, exFAT and FAT, as any user. Writes nothing to
+/// members.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
@@ -72,8 +73,8 @@ pub struct LsArgs {
 
 /// Copies files out of the file system on a volume, without mounting it.
 ///
-/// Reads ext2, ext3, ext4, XFS, btrfs, NTFS, exFAT and FAT, as any user, and writes nothing to
-/// members. What comes out keeps its holes, permissions, times and links, and its owner if root
+/// Reads ext2, ext3, ext4, XFS, btrfs, NTFS, HFS+, exFAT and FAT, as any user, and writes nothing
+/// to members. What comes out keeps its holes, permissions, times and links, and its owner if root
 /// does it, which also makes device files. What does not come out is listed with the reason, and
 /// the exit status is 1 then.
 #[derive(Debug, Clone, Args)]

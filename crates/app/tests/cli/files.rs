@@ -281,7 +281,7 @@ fn an_array_without_a_file_system_says_so() {
     let room = Room::new();
     let members = room.array("5", 3);
     let said = room.untouched(|| files(&["ls"], &members));
-    said.failed(1, "WTL-0140", &["no ext2, ext3, ext4, XFS, btrfs, FAT, exFAT or NTFS"]);
+    said.failed(1, "WTL-0140", &["no ext2, ext3, ext4, XFS, btrfs, FAT, exFAT, NTFS or HFS+"]);
     // What a file system points to and the array does not have is an error of that file, not of the
     // command.
     let full = fs::File::options().write(true).open("/dev/full").unwrap();

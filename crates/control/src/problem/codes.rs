@@ -281,7 +281,7 @@ codes! {
          backup, the two contradict each other, and what is written then destroys data. `--force=pool` restores it all the same, as \
          `vgcfgrestore --force` does; look at the volumes read-only first.";
     NoFileSystem = 140, Failed, "no file system that can be read here",
-        "Files are read without mounting from ext2, ext3, ext4, XFS, btrfs, NTFS, exFAT and FAT. The message says what is missing: \
+        "Files are read without mounting from ext2, ext3, ext4, XFS, btrfs, NTFS, HFS+, exFAT and FAT. The message says what is missing: \
          the signature, or a feature by its name. The volume's bytes are there all the same: `wattle cat` gives them to other tools, \
          `wattle serve` to a kernel.";
     NoSuchFile = 141, Failed, "no such file in the file system",

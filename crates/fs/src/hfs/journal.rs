@@ -143,7 +143,10 @@ enum Next {
     Nothing(&'static str),
     /// A list begins here that is damaged, and with it a transaction, or it belongs to the one
     /// before.
-    Damaged { why: &'static str, is_first: bool },
+    Damaged {
+        why: &'static str,
+        is_first: bool,
+    },
 }
 
 impl Ring {

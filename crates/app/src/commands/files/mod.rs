@@ -113,7 +113,7 @@ fn not_opened(volume: &str, error: &Error) -> Problem {
         _ => Problem::new(
             Code::NoFileSystem,
             what,
-            "ext2, ext3, ext4, XFS, btrfs, NTFS, exFAT and FAT are read without mounting them",
+            "ext2, ext3, ext4, XFS, btrfs, NTFS, HFS+, exFAT and FAT are read without mounting them",
             "`wattle cat` and `wattle serve` give the volume's bytes to other tools",
         ),
     }

@@ -8,7 +8,8 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::hfs::{Journal, ROOT, TIME, Volume, be16, be32, private, stored_zlib, zlib_in_resource};
+use common::hfs::{ROOT, TIME, Volume, be16, be32};
+use common::hfs_parts::{Journal, private, stored_zlib, zlib_in_resource};
 use common::pattern;
 use wattle_fs::{DeviceNumber, Error, FileKind, FileSystem, FsNode, Note};
 
@@ -234,8 +235,11 @@ fn compressed_files_of_every_method() {
     assert!(stored > plain.len() as u64, "nothing got smaller here");
 }
 
+/// Where a block belongs, and what it is.
+type Block = (usize, Vec<u8>);
+
 /// The state before, and what the blocks of the state after are that differ.
-fn states(flags: u32) -> (Vec<u8>, usize, Vec<(usize, Vec<u8>)>, Vec<u8>) {
+fn states(flags: u32) -> (Vec<u8>, usize, Vec<Block>, Vec<u8>) {
     let make = |is_after: bool| {
         let mut volume = Volume::new(1000, BLOCK);
         let ring = volume.journal(RING);
@@ -474,4 +478,26 @@ fn what_is_damaged_hides_nothing_else() {
     });
     assert!(matches!(error, Err(Error::MapPart { to, .. }) if to == 40 * BLOCK as u64), "{error:?}");
     assert_eq!(read, 8 * BLOCK);
+}
+
+/// A volume that macOS wrote (fixtures/README.md).
+#[test]
+fn what_macos_wrote_is_read() {
+    let packed = std::fs::read("../../fixtures/hfsplus/macos.img.zst").unwrap();
+    let mut image = Vec::new();
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(&packed[..]).unwrap();
+    std::io::Read::read_to_end(&mut decoder, &mut image).unwrap();
+    let fs = open(image);
+    assert_eq!(fs.about().label, b"hfsplus_test");
+    assert_eq!(fs.about().notes, []);
+    assert_eq!(names(&*fs, "/"), [".fseventsd", "a_directory", "a_link", "passwords.txt"]);
+    assert_eq!(bytes_of(&*fs, "passwords.txt").len(), 116);
+    assert_eq!(bytes_of(&*fs, "a_directory/another_file"), b"This is another file.\n");
+    assert_eq!(fs.link(at(&*fs, "a_link")).unwrap(), b"a_directory/another_file");
+    let attribute = |path, name: &str| fs.attribute(at(&*fs, path), name.as_bytes()).unwrap();
+    assert_eq!(attribute("a_directory/a_file", "user.myxattr"), b"My extended attribute");
+    let fork = attribute("a_directory/a_resourcefork", "user.com.apple.ResourceFork");
+    assert_eq!(fork, b"My resource fork\n");
+    let found = fs.metadata(at(&*fs, "passwords.txt")).unwrap();
+    assert_eq!((found.mode, found.uid, found.gid, found.modified.seconds), (0o644, 501, 20, 1_642_144_782));
 }

@@ -117,7 +117,7 @@ fn made(tree: &Path, path: &Path, options: &[&str]) -> Option<()> {
 /// All that volumes of Macs have, with a journal that is not empty.
 #[test]
 fn damaged_hfs_images_are_no_panic() {
-    for image in [common::hfs::example(4096), common::hfs::example(512)] {
+    for image in [common::hfs_parts::example(4096), common::hfs_parts::example(512)] {
         keep_for_the_fuzzer("hfs", &["made"], &image);
         damage_of("hfs", &image, 1500);
     }

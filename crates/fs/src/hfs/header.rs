@@ -198,7 +198,7 @@ impl Wrapper {
             return None;
         }
         let (block_bytes, first_sector) = (u64::from(be32(bytes, 20)?), u64::from(be16(bytes, 28)?));
-        if block_bytes == 0 || block_bytes % SECTOR_BYTES != 0 {
+        if block_bytes == 0 || !block_bytes.is_multiple_of(SECTOR_BYTES) {
             return None;
         }
         let (signature, extent) = (bytes.get(124..126)?, be32(bytes, 126)?);

@@ -40,6 +40,8 @@ const JOURNAL_BYTES_MAX: u64 = 1 << 30;
 /// What is held in memory; journals of this size are of volumes of several TiB.
 const REPLAY_BYTES_MAX: u64 = 512 << 20;
 const SECTOR_BYTES: u64 = 512;
+/// More than a list of the largest journal has.
+const LIST_BYTES_MAX: u64 = 4 << 20;
 
 /// Applies what the journal holds. What is to be known of that is the note.
 pub fn replay(source: &mut ByteSource, place: &HfsPlace) -> Option<Note> {
@@ -188,11 +190,11 @@ impl Ring {
         let (start, end, size) = (words.long(head, 8)?, words.long(head, 16)?, words.long(head, 24)?);
         let (list_bytes, sector_bytes) = (u64::from(words.word(head, 32)?), u64::from(words.word(head, 40)?));
         let bytes = sector_bytes..size;
-        let is_place = |at: u64| bytes.start <= at && at <= bytes.end && at % SECTOR_BYTES == 0;
+        let is_place = |at: u64| bytes.start <= at && at <= bytes.end && at.is_multiple_of(SECTOR_BYTES);
         let fits = size <= len
             && sector_bytes >= SECTOR_BYTES
-            && sector_bytes % SECTOR_BYTES == 0
-            && list_bytes >= LIST_SUM_BYTES as u64
+            && sector_bytes.is_multiple_of(SECTOR_BYTES)
+            && (LIST_SUM_BYTES as u64..=LIST_BYTES_MAX).contains(&list_bytes)
             && list_bytes < size - sector_bytes.min(size)
             && is_place(start)
             && is_place(end);
@@ -302,7 +304,7 @@ impl Ring {
         if last != 0 && number != 0 && number != last && number != last.wrapping_add(1) {
             return Some(Next::Nothing("its transactions are not in order"));
         }
-        if count == 0 || count > most || bytes < self.list_bytes || bytes > self.len() {
+        if count == 0 || count > most || bytes < self.list_bytes || bytes > self.len().min(REPLAY_BYTES_MAX) {
             return damaged("a list of blocks is impossible");
         }
         let mut blocks = Vec::new();
@@ -317,7 +319,7 @@ impl Ring {
             if block != KILLED {
                 let target = block.checked_mul(self.sector_bytes);
                 let end = target.and_then(|target| target.checked_add(len));
-                if len % SECTOR_BYTES != 0 || end.is_none_or(|end| end > source.size()) {
+                if !len.is_multiple_of(SECTOR_BYTES) || end.is_none_or(|end| end > source.size()) {
                     return damaged("a block of it lies beyond the end");
                 }
                 let Ok(bytes) = self.read(source, self.further(at, place), len) else {

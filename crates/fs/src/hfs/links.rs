@@ -88,7 +88,7 @@ impl HfsLinks {
         let targets = match item.finder_type() {
             _ if item.is_folder => return LinkTarget::None,
             FILE_LINK if self.made.contains(&item.created) => &self.files,
-            FOLDER_LINK if is_folder_link(item) => &self.folders,
+            FOLDER_LINK if is_folder_link(item) && self.made.contains(&item.created) => &self.folders,
             _ => return LinkTarget::None,
         };
         targets.get(&item.special).map_or(LinkTarget::Missing, |&number| LinkTarget::Item(number))

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod hfs;
+pub mod hfs_parts;
 pub mod pool;
 pub mod work;
 

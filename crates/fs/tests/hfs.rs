@@ -2,7 +2,11 @@
 //! links of folders, compressed files or a journal that is not empty. What Linux itself writes is
 //! judged in the guest (crates/app/tests/guest/hfs.rs).
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a panic is how a test fails, and a skipped one says so"
+)]
 
 mod common;
 

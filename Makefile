@@ -21,6 +21,7 @@ lint: ## rustfmt, clippy without warnings, shellcheck where it is installed
 	@if command -v shellcheck > /dev/null; then shellcheck -x -P guest:guest/mdadm:scripts/journeys guest/build guest/run guest/init guest/service guest/lib.sh guest/jobs/* guest/mdadm/{mdadm,shim.sh,mdstat,mdsys,mdset,raid6check} $(shell find scripts -maxdepth 1 -type f) scripts/journeys/* contrib/debian/scripts/* .ci/run; \
 	else echo "SKIPPED: shellcheck is not installed"; fi
 	scripts/supply check
+	scripts/package musl
 
 deps: ## the Debian packages the tests use (installs when root, else says what is missing)
 	scripts/deps

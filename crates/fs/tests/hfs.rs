@@ -12,7 +12,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::hfs::{ROOT, TIME, Volume, be16, be32};
+use common::hfs::{ROOT, TIME, Volume, be32, wrapped};
 use common::hfs_parts::{Journal, private, stored_zlib, zlib_in_resource};
 use common::pattern;
 use wattle_fs::{DeviceNumber, Error, FileKind, FileSystem, FsNode, Note};
@@ -392,19 +392,7 @@ fn the_alternate_header_is_used_where_the_first_is_damaged() {
 fn a_volume_in_a_wrapper_is_read() {
     let mut volume = Volume::new(500, BLOCK);
     volume.fragmented(ROOT, "file", &pattern(2, 60_000), 12);
-    let inner = volume.build();
-    // 40 sectors before the first block, blocks of 8 KiB, the third is the first of the volume.
-    let (first, block, start) = (40, 8192, 2);
-    let base = first * 512 + start * block;
-    let mut image = vec![0; base + inner.len().next_multiple_of(block) + 4096];
-    image[base..base + inner.len()].copy_from_slice(&inner);
-    let mdb = &mut image[1024..1536];
-    mdb[..2].copy_from_slice(b"BD");
-    mdb[20..24].copy_from_slice(&be32(block));
-    mdb[28..30].copy_from_slice(&be16(first));
-    mdb[124..126].copy_from_slice(b"H+");
-    mdb[126..128].copy_from_slice(&be16(start));
-    mdb[128..130].copy_from_slice(&be16(inner.len() / block));
+    let mut image = wrapped(&volume.build());
     let fs = open(image.clone());
     assert!(bytes_of(&*fs, "file") == pattern(2, 60_000));
     fs.runs(at(&*fs, "file"), &mut |run| {
@@ -413,7 +401,6 @@ fn a_volume_in_a_wrapper_is_read() {
         Ok(())
     })
     .unwrap();
-    image[124..126].fill(0);
     image[1024 + 124..1024 + 126].fill(0);
     let refused = wattle_fs::open(Box::new(image), None).err().unwrap();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");

@@ -26,11 +26,15 @@ const ATTRIBUTES: [(&str, &str); 5] = [
 
 pub fn judge(guest: &Guest) {
     let scratch = tempfile::tempdir().expect("scratch space");
-    let disks: Vec<PathBuf> = (0..2).map(|disk| scratch.path().join(format!("disk{disk}"))).collect();
+    let disks: Vec<PathBuf> = (0..3).map(|disk| scratch.path().join(format!("disk{disk}"))).collect();
     // Blocks of 1 KiB come to lie in more pieces.
-    let volumes = [made::Volume::new(12_000, 4096), made::Volume::new(48_000, 1024).case_sensitive()];
+    let volumes = [
+        made::Volume::new(12_000, 4096).build(),
+        made::Volume::new(48_000, 1024).case_sensitive().build(),
+        made::wrapped(&made::Volume::new(12_000, 4096).build()),
+    ];
     for (disk, volume) in disks.iter().zip(volumes) {
-        std::fs::write(disk, volume.build()).expect("scratch space");
+        std::fs::write(disk, volume).expect("scratch space");
     }
     let shown = guest.run_with("hfs", &[], &disks, &[]);
     for (number, disk) in disks.iter().enumerate() {

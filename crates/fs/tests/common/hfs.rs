@@ -315,6 +315,28 @@ impl Volume {
     }
 }
 
+/// A volume within an HFS wrapper, behind the third block of it.
+pub fn wrapped(volume: &[u8]) -> Vec<u8> {
+    const FIRST_SECTOR: usize = 40;
+    const BLOCK: usize = 8192;
+    const START: usize = 2;
+    let base = FIRST_SECTOR * 512 + START * BLOCK;
+    assert_eq!(volume.len() % BLOCK, 0);
+    let mut image = vec![0; base + volume.len() + BLOCK];
+    put(&mut image, base, volume);
+    let block = &mut image[1024..1536];
+    put(block, 0, b"BD");
+    // It says that it is locked and has bad blocks spared, or Linux takes it for none.
+    put(block, 10, &be16(0x8300));
+    put(block, 18, &be16(START + volume.len() / BLOCK));
+    put(block, 20, &be32(BLOCK));
+    put(block, 28, &be16(FIRST_SECTOR));
+    put(block, 124, b"H+");
+    put(block, 126, &be16(START));
+    put(block, 128, &be16(volume.len() / BLOCK));
+    image
+}
+
 fn folder_record(id: u32) -> Vec<u8> {
     let mut record = vec![0; 88];
     put(&mut record, 0, &be16(1));

@@ -278,7 +278,7 @@ fn a_journal_is_applied_as_macos_would() {
         (false, true, 512, 2),
         (true, false, 512, 2),
         (false, false, RING - 1024, 2),
-        // Around the end, in the middle of a list; and with one that its header does not know of yet.
+        // Around the end, in the middle of a list; and with one that is not in its header yet.
         (true, true, RING - 512, 2),
         (true, true, RING - 2048, 1),
     ] {

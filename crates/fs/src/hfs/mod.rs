@@ -40,8 +40,8 @@ use fork::HfsForkMap;
 pub use header::{has_alternate, is_here};
 pub use journal::seal;
 use links::{HfsLinks, LinkTarget, is_private};
-use tree::{HfsTree, RecordPlace};
-use volume::{ForkKind, HfsVolume};
+use tree::{HfsRecordPlace, HfsTree};
+use volume::{HfsForkKind, HfsVolume};
 
 /// The folder that is the root.
 const ROOT: u32 = 2;
@@ -60,7 +60,7 @@ pub struct Hfs {
     about: About,
     links: OnceCell<HfsLinks>,
     /// Where in the catalog items are, by their numbers.
-    places: RefCell<BTreeMap<u32, RecordPlace>>,
+    places: RefCell<BTreeMap<u32, HfsRecordPlace>>,
 }
 
 fn damaged(number: u32, what: &'static str) -> Error {
@@ -118,7 +118,7 @@ impl Hfs {
         }
     }
 
-    fn keep_place(&self, number: u32, place: RecordPlace) {
+    fn keep_place(&self, number: u32, place: HfsRecordPlace) {
         let mut places = self.places.borrow_mut();
         if places.len() >= PLACES_MAX {
             places.clear();
@@ -176,11 +176,11 @@ impl Hfs {
     }
 
     fn file_map(&self, item: &HfsItem) -> HfsForkMap {
-        self.volume.map(item.number, ForkKind::Data, &item.data)
+        self.volume.map(item.number, HfsForkKind::Data, &item.data)
     }
 
     fn resource_map(&self, item: &HfsItem) -> HfsForkMap {
-        self.volume.map(item.number, ForkKind::Resource, &item.resource)
+        self.volume.map(item.number, HfsForkKind::Resource, &item.resource)
     }
 
     /// How a file is compressed, if it is.

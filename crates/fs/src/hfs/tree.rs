@@ -24,13 +24,13 @@ const DEPTH_MAX: u16 = 32;
 
 /// Which of the trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TreeKind {
+pub enum HfsTreeKind {
     Catalog,
     Extents,
     Attributes,
 }
 
-impl TreeKind {
+impl HfsTreeKind {
     fn node_name(self) -> &'static str {
         match self {
             Self::Catalog => "HFS+ catalog node",
@@ -50,7 +50,7 @@ impl TreeKind {
 
 /// Where a record is in its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecordPlace {
+pub struct HfsRecordPlace {
     node: u32,
     number: u16,
 }
@@ -65,7 +65,7 @@ struct LeafSpan {
 
 /// A tree.
 pub struct HfsTree {
-    kind: TreeKind,
+    kind: HfsTreeKind,
     map: HfsForkMap,
     node_bytes: usize,
     nodes: u32,
@@ -80,14 +80,14 @@ pub struct HfsTree {
 }
 
 /// Takes records, and says where they are.
-pub type EachRecord<'a> = dyn FnMut(RecordPlace, HfsRecord<'_>) -> Result<(), Error> + 'a;
+pub type EachRecord<'a> = dyn FnMut(HfsRecordPlace, HfsRecord<'_>) -> Result<(), Error> + 'a;
 
 impl HfsTree {
     /// Reads the header, which is the first node.
     ///
     /// # Errors
     /// It cannot be read, or is damaged.
-    pub fn open(volume: &HfsVolume, kind: TreeKind, map: HfsForkMap) -> Result<Self, Error> {
+    pub fn open(volume: &HfsVolume, kind: HfsTreeKind, map: HfsForkMap) -> Result<Self, Error> {
         const VARIABLE_INDEX_KEYS: u32 = 4;
         const HEAD_BYTES: usize = 14 + 106;
         let damaged = |what| Error::Damaged { structure: kind.node_name(), at: 0, what };
@@ -160,7 +160,7 @@ impl HfsTree {
     pub fn at<T>(
         &self,
         volume: &HfsVolume,
-        place: RecordPlace,
+        place: HfsRecordPlace,
         take: impl FnOnce(HfsRecord<'_>) -> Option<T>,
     ) -> Option<T> {
         let node = self.leaf(volume, place.node).ok()?;
@@ -187,7 +187,7 @@ impl HfsTree {
                 let record = leaf.record(ix, None);
                 match record.and_then(|record| Some((self.number_of(record)?, record))) {
                     Some((found, record)) if found == number => {
-                        each(RecordPlace { node: at, number: ix as u16 }, record)?;
+                        each(HfsRecordPlace { node: at, number: ix as u16 }, record)?;
                     }
                     Some(_) => {}
                     None => _ = damage.get_or_insert_with(|| self.damaged(at, "a record of it")),

@@ -6,7 +6,7 @@ use crate::bytes::be32;
 use crate::error::Error;
 use crate::hfs::fork::{HfsExtent, HfsFork, HfsForkMap, extents};
 use crate::hfs::header::HfsHeader;
-use crate::hfs::tree::{HfsTree, TreeKind};
+use crate::hfs::tree::{HfsTree, HfsTreeKind};
 use crate::source::ByteSource;
 
 /// Numbers of the volume's own files.
@@ -18,12 +18,12 @@ mod own {
 
 /// Which fork of a file, as keys of the overflow file say it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ForkKind {
+pub enum HfsForkKind {
     Data,
     Resource,
 }
 
-impl ForkKind {
+impl HfsForkKind {
     fn code(self) -> u8 {
         match self {
             Self::Data => 0,
@@ -62,8 +62,8 @@ impl HfsVolume {
     /// # Errors
     /// Its header cannot be read, or is damaged.
     pub fn catalog(&self) -> Result<HfsTree, Error> {
-        let map = self.map(own::CATALOG, ForkKind::Data, &self.header.catalog);
-        HfsTree::open(self, TreeKind::Catalog, map)
+        let map = self.map(own::CATALOG, HfsForkKind::Data, &self.header.catalog);
+        HfsTree::open(self, HfsTreeKind::Catalog, map)
     }
 
     /// The tree of extended attributes, if there is one.
@@ -75,20 +75,20 @@ impl HfsVolume {
             return Ok(None);
         }
         opened(&self.attributes, || {
-            let map = self.map(own::ATTRIBUTES, ForkKind::Data, &self.header.attributes_file);
-            HfsTree::open(self, TreeKind::Attributes, map)
+            let map = self.map(own::ATTRIBUTES, HfsForkKind::Data, &self.header.attributes_file);
+            HfsTree::open(self, HfsTreeKind::Attributes, map)
         })
         .map(Some)
     }
 
     fn overflow(&self) -> Result<&HfsTree, Error> {
         opened(&self.overflow, || {
-            HfsTree::open(self, TreeKind::Extents, HfsForkMap::new(own::EXTENTS, &self.header.extents))
+            HfsTree::open(self, HfsTreeKind::Extents, HfsForkMap::new(own::EXTENTS, &self.header.extents))
         })
     }
 
     /// Where a fork of a file lies. What is not known of it is an error when it is read.
-    pub fn map(&self, file: u32, kind: ForkKind, fork: &HfsFork) -> HfsForkMap {
+    pub fn map(&self, file: u32, kind: HfsForkKind, fork: &HfsFork) -> HfsForkMap {
         let mut map = HfsForkMap::new(file, fork);
         if map.is_whole(self.header.block_bytes) || file == own::EXTENTS {
             return map;

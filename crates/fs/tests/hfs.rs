@@ -160,8 +160,9 @@ fn attributes_and_resource_forks() {
     volume.resource(file, &fork, 13);
     volume.resource(other, &pattern(6, 65_537), 1);
     volume.set(file, 48, b"TEXTttxt");
-    // What macOS keeps there for itself is nothing of the user.
+    // What macOS keeps there for itself, and Linux writes everywhere, is nothing of the user.
     volume.set(other, 64, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    volume.set(other, 48, b"????????");
     let fs = open(volume.build());
     let node = at(&*fs, "file");
     let names: Vec<_> =

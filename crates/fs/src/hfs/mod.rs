@@ -215,8 +215,10 @@ fn finder_of(item: &HfsItem) -> Option<[u8; FINDER_BYTES]> {
     let mut finder = item.finder;
     finder[16..24].fill(0);
     finder[28..].fill(0);
-    let has_any = finder.iter().any(|&byte| byte != 0) && kind_of(item) != FileKind::Symlink;
-    has_any.then_some(finder)
+    // Linux writes it to every file: nothing is known of what made it.
+    let is_unknown = finder.starts_with(b"????????") && finder[8..].iter().all(|&byte| byte == 0);
+    let has_any = finder.iter().any(|&byte| byte != 0) && !is_unknown;
+    (has_any && kind_of(item) != FileKind::Symlink).then_some(finder)
 }
 
 /// The name of an attribute, as it can be given to other file systems of Linux.

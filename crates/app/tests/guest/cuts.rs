@@ -130,7 +130,7 @@ pub fn taken_out(image: &Path, scratch: &Path) -> Taken {
             } else if found.is_symlink() {
                 let target = std::fs::read_link(&path).expect("it came out");
                 lines.insert(format!("l '{name}' -> '{}' {all}", target.display()));
-            } else {
+            } else if found.is_file() {
                 let sum = Sha256::digest(std::fs::read(&path).expect("it came out"));
                 let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
                 lines.extend([format!("f {name} {all}"), format!("{sum}  {name}")]);

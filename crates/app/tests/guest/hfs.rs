@@ -43,6 +43,7 @@ pub fn judge(guest: &Guest) {
         let differs: Vec<_> = here.symmetric_difference(&there).take(10).collect();
         assert!(differs.is_empty(), "disk {number}: {differs:#?}");
         assert!(there.len() > 1000, "{} lines", there.len());
+        assert!(pieces(disk, b"pieces-c") > 8, "disk {number}: no extents beside those of the file");
         // The same files by the commands.
         let taken = taken_out(disk, scratch.path());
         assert_eq!(taken.report["exit"]["status"], 0, "{:#}", taken.report);
@@ -59,6 +60,19 @@ fn lines_of(hex: &str) -> BTreeSet<String> {
     let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
     let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
     String::from_utf8_lossy(&bytes).lines().map(Into::into).collect()
+}
+
+/// In how many pieces a file lies.
+fn pieces(disk: &Path, path: &[u8]) -> usize {
+    let image = std::fs::read(disk).expect("the disk is there");
+    let fs = wattle_fs::open(Box::new(image), None).expect("a file system");
+    let mut count = 0;
+    fs.runs(wattle_fs::resolve(&*fs, path).expect("a file"), &mut |_| {
+        count += 1;
+        Ok(())
+    })
+    .expect("its map");
+    count
 }
 
 /// What is on a volume, in lines as the guest writes them.

@@ -1,5 +1,5 @@
-//! The data of a backing device as a device that is only read: what the cache has that the backing
-//! device lacks is read from there.
+//! The data of a backing device as a device that is only read: what the cache has is read from
+//! there.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) struct BackingPlace {
     pub data_at_bytes: u64,
     /// The size of a block to users of the data.
     pub block_bytes: u32,
-    /// The cache device with what the backing device lacks, in order.
+    /// The cache device with what it has of the backing device, in order.
     pub cache: Option<(VolumeRef, Arc<[CachedRun]>)>,
 }
 
@@ -75,7 +75,12 @@ impl BackingData {
             let Some((cache, _)) = &self.cache else { break };
             let from = run.cache_sector * SECTOR + (cached.start - run.start_sector * SECTOR);
             let part = &mut buf[(cached.start - offset) as usize..(cached.end - offset) as usize];
-            if let Err(error) = read_into(core, cache, from, part).await {
+            let read = match read_into(core, cache, from, part).await {
+                // The backing device has it too.
+                Err(_) if !run.is_dirty => read_into(core, &self.below, cached.start, part).await,
+                read => read,
+            };
+            if let Err(error) = read {
                 return (Err(error), buf);
             }
             at = cached.end;

@@ -1,9 +1,10 @@
-//! Devices of bcache: what is known of them, what a cache device has that its backing devices lack,
-//! and the data of a backing device as a device, which is only read.
+//! Devices of bcache: what is known of them, what a cache device has of its backing devices, and the
+//! data of a backing device as a device, which is only read.
 //!
 //! Invariants:
 //! - A backing device whose cache has what it lacks is read with that cache, or not at all, unless
 //!   the operator says so.
+//! - What a cache has is read from there, what is in both places too: so does Linux.
 //! - Nothing is ever written to either: the other would not know of it.
 //! - What cannot be followed of a cache's metadata refuses the cache as a whole. No byte is read
 //!   from where damaged metadata says.

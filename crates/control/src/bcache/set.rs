@@ -1,4 +1,7 @@
-//! What a cache device has that its backing devices lack.
+//! What a cache device has of its backing devices.
+//!
+//! What both have is read from the cache too, as Linux does: Linux calls data written back once the
+//! backing device has taken it, and a power cut may take it from that device's own cache again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,16 +13,17 @@ use wattle_format::bcache::{
 
 use super::fault::{CacheFault, CachePart, TornEntry};
 use super::journal::CacheJournal;
-use super::tree::{CacheTree, overwrite};
+use super::tree::CacheTree;
 use crate::members::MemberError;
 
-/// Runs of dirty sectors that are kept track of, of about 100 bytes while they are collected.
+/// Runs of sectors that are kept track of, of about 100 bytes while they are collected. If there
+/// are more, only the dirty ones are.
 pub(super) const RUNS_MAX: usize = 8 << 20;
 
 /// Reads bytes of a cache device.
 pub(super) type ReadCache<'a> = &'a dyn Fn(u64, usize) -> Result<Vec<u8>, MemberError>;
 
-/// What a cache device has that its backing devices lack.
+/// What a cache device has of its backing devices.
 #[derive(Debug)]
 pub(crate) struct CacheSet {
     /// The start of the id of the set.
@@ -60,20 +64,15 @@ impl CacheSet {
             for key in entry.keys.iter().filter(|key| key.sectors > 0) {
                 let impossible = |what| CacheFault::Impossible { part, at_bytes, what };
                 key.range().ok_or_else(|| impossible("has a key that begins before its device"))?;
-                tree.raise(key);
-                overwrite(&layout, &mut tree.dirty, key).map_err(impossible)?;
+                tree.replay(key).map_err(impossible)?;
             }
-            if tree.dirty.len() > RUNS_MAX {
-                return Err(CacheFault::TooMany { runs_max: RUNS_MAX });
-            }
-            Ok(())
+            tree.limit()
         })?;
-        // A bucket that was used again had been written back before.
+        // What was in a bucket that was used again had been written back before.
         let bucket = |run: &CachedRun| run.cache_sector / u64::from(layout.bucket_sectors);
-        let counts =
-            |run: &CachedRun| run.is_dirty && !tree.generations.is_stale(bucket(run), run.generation);
+        let counts = |run: &CachedRun| !tree.generations.is_stale(bucket(run), run.generation);
         let mut runs: BTreeMap<u32, Vec<CachedRun>> = BTreeMap::new();
-        for run in tree.dirty.runs().filter(counts) {
+        for run in tree.found.runs().filter(counts) {
             let of_device = runs.entry(run.inode).or_default();
             match of_device.last_mut() {
                 Some(last) if goes_on(last, &run) => last.end_sector = run.end_sector,
@@ -84,7 +83,7 @@ impl CacheSet {
         Ok(Self { set_magic: layout.set_magic, passed_over: torn, table, runs })
     }
 
-    /// What it has that the backing device with this id lacks, in order; `None` if it does not know
+    /// What it has of the backing device with this id, in order; `None` if it does not know
     /// that device, or knows it twice.
     pub fn runs_of(&self, uuid: [u8; 16]) -> Option<Arc<[CachedRun]>> {
         let mut inodes = self.table.inodes(uuid);
@@ -96,6 +95,7 @@ impl CacheSet {
 /// Whether a run goes on where another ends, on both devices.
 fn goes_on(last: &CachedRun, run: &CachedRun) -> bool {
     last.end_sector == run.start_sector
+        && last.is_dirty == run.is_dirty
         && last.cache_sector + (last.end_sector - last.start_sector) == run.cache_sector
 }
 

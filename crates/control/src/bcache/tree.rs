@@ -1,10 +1,12 @@
-//! The tree of a cache device: every key that counts, from the root to the leaves.
+//! The tree of a cache device: every key that counts, from the root to the leaves. Those of the
+//! journal are laid over them.
 //!
 //! Invariant: the nodes of each level have all keys there are, none has what is another's, and no
 //! bucket is a node twice. So a subtree that is missing is an error and never data that is old.
 
 use wattle_format::bcache::{
-    BcacheExtents, BcacheJournalEntry, BcacheKey, BcacheNode, CacheLayout, Generations, NODE_KEY_END,
+    BcacheExtents, BcacheJournalEntry, BcacheKey, BcacheNode, BcachePointer, CacheLayout, Generations,
+    NODE_KEY_END,
 };
 
 use super::fault::{CacheFault, CachePart};
@@ -22,8 +24,11 @@ pub(super) struct CacheTree<'a> {
     layout: &'a CacheLayout,
     read: ReadCache<'a>,
     pub generations: Generations,
-    /// What the backing devices lack, by the leaves.
-    pub dirty: BcacheExtents,
+    /// What the cache has, by the leaves.
+    pub found: BcacheExtents,
+    /// Whether what the backing devices have too was more than is kept track of, and is left to
+    /// them.
+    is_dirty_only: bool,
     /// Buckets that were nodes, a bit each.
     seen: Vec<u64>,
 }
@@ -39,7 +44,7 @@ struct DueNode {
 impl<'a> CacheTree<'a> {
     pub fn new(layout: &'a CacheLayout, read: ReadCache<'a>, generations: Generations) -> Self {
         let seen = vec![0; layout.buckets.div_ceil(64) as usize];
-        Self { layout, read, generations, dirty: BcacheExtents::default(), seen }
+        Self { layout, read, generations, found: BcacheExtents::default(), is_dirty_only: false, seen }
     }
 
     /// Notes that a bucket is a node; whether it was none before.
@@ -80,9 +85,7 @@ impl<'a> CacheTree<'a> {
                 0 => self.leaf(&node, sets).map_err(impossible)?,
                 _ => due.extend(self.children(&node, sets).map_err(impossible)?.into_iter().rev()),
             }
-            if self.dirty.len() > RUNS_MAX {
-                return Err(CacheFault::TooMany { runs_max: RUNS_MAX });
-            }
+            self.limit()?;
         }
         Ok(())
     }
@@ -141,31 +144,49 @@ impl<'a> CacheTree<'a> {
                 if (key.inode, end) <= node.after || !starts_within || key.position() > node.end {
                     return Err("has a key that is another's");
                 }
-                overwrite(self.layout, &mut found, &key)?;
+                found.overwrite(&key, data_of(self.layout, &key)?);
             }
         }
         for run in found.runs() {
             let bucket = run.cache_sector / u64::from(self.layout.bucket_sectors);
             self.generations.raise(bucket, run.generation);
         }
-        self.dirty.extend_dirty(&found);
+        if self.is_dirty_only {
+            found.keep_dirty();
+        }
+        self.found.extend(&found);
         Ok(())
+    }
+
+    /// Lays a key of the journal over what is there.
+    pub fn replay(&mut self, key: &BcacheKey) -> Result<(), &'static str> {
+        self.raise(key);
+        match data_of(self.layout, key)? {
+            Some(_) if self.is_dirty_only && !key.is_dirty => self.found.overwrite(key, None),
+            data => self.found.overwrite(key, data),
+        }
+        Ok(())
+    }
+
+    /// Bounds what is kept track of.
+    pub fn limit(&mut self) -> Result<(), CacheFault> {
+        if self.found.len() > RUNS_MAX && !self.is_dirty_only {
+            self.is_dirty_only = true;
+            self.found.keep_dirty();
+        }
+        if self.found.len() > RUNS_MAX { Err(CacheFault::TooMany { runs_max: RUNS_MAX }) } else { Ok(()) }
     }
 }
 
-/// Lays a key over what is there.
-pub(super) fn overwrite(
-    layout: &CacheLayout,
-    extents: &mut BcacheExtents,
-    key: &BcacheKey,
-) -> Result<(), &'static str> {
+/// Where the data of a key is, if the cache has it.
+fn data_of(layout: &CacheLayout, key: &BcacheKey) -> Result<Option<BcachePointer>, &'static str> {
     if key.end_sector > SECTORS_MAX {
         return Err("has a key that ends beyond any device");
     }
-    let is_placeholder = key.pointer.is_some_and(|pointer| pointer.device == NO_DEVICE) && !key.is_dirty;
-    if key.pointer.is_some() && !is_placeholder {
-        layout.bucket_of(key).map_err(|_| "has a key whose data is nowhere")?;
+    let Some(pointer) = key.pointer else { return Ok(None) };
+    if pointer.device == NO_DEVICE && !key.is_dirty {
+        return Ok(None);
     }
-    extents.overwrite(key, key.pointer.filter(|_| !is_placeholder));
-    Ok(())
+    layout.bucket_of(key).map_err(|_| "has a key whose data is nowhere")?;
+    Ok(Some(pointer))
 }

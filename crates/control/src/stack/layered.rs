@@ -139,7 +139,8 @@ impl Stack {
         };
         let cache = match cache {
             Ok(Some((ix, runs))) => {
-                let sectors: u64 = runs.iter().map(|run| run.end_sector - run.start_sector).sum();
+                let dirty = runs.iter().filter(|run| run.is_dirty);
+                let sectors: u64 = dirty.map(|run| run.end_sector - run.start_sector).sum();
                 let name = self.scan.members[ix].member.name.clone();
                 device.cache = Some(UsedCache { name, dirty_bytes: sectors * 512 });
                 Some((self.volume(core, ix).await?, runs))
@@ -169,8 +170,7 @@ impl Stack {
         }
     }
 
-    /// The cache device of a backing device, if it is there, and what that has that the backing
-    /// device lacks.
+    /// The cache device of a backing device, if it is there, and what that has of it.
     async fn cache_of(
         &mut self,
         core: &Core,

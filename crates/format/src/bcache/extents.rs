@@ -69,9 +69,14 @@ impl BcacheExtents {
         }
     }
 
-    /// Takes in the dirty runs of another, which has other sectors.
-    pub fn extend_dirty(&mut self, other: &Self) {
-        self.pieces.extend(other.pieces.iter().filter(|(_, piece)| piece.is_dirty));
+    /// Takes in the runs of another, which has other sectors.
+    pub fn extend(&mut self, other: &Self) {
+        self.pieces.extend(&other.pieces);
+    }
+
+    /// Forgets what the backing devices have too.
+    pub fn keep_dirty(&mut self) {
+        self.pieces.retain(|_, piece| piece.is_dirty);
     }
 
     /// How many runs there are.

@@ -182,9 +182,7 @@ fn what_only_its_cache_has_is_read_from_there() {
         assert_eq!(cached.len(), 2, "{said}");
         assert!(cached.iter().all(|volume| volume["bcache"]["dirty_bytes"].as_u64().unwrap() > 0));
         let said = run(["scan", &first, &cache]).ok();
-        for words in ["read with its cache", ":bcache  1.49 MiB, with its cache"] {
-            assert!(said.text().contains(words), "{}", said.text());
-        }
+        assert!(said.text().contains("read with its cache"), "{}", said.text());
         run(["serve", "--read-only", "--run", "true", &first, &cache]).ok();
     });
 }

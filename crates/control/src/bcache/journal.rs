@@ -64,8 +64,8 @@ impl<'a> CacheJournal<'a> {
         (self.layout.first_bucket + nth) * self.layout.bucket_bytes() as u64
     }
 
-    /// The newest entry; and what was begun after it and is not whole. Whether that was acknowledged
-    /// cannot be told.
+    /// The newest entry; and what was begun after it and is not whole. Whether that was
+    /// acknowledged cannot be told.
     pub fn newest(&self) -> Result<(BcacheJournalEntry, Option<TornEntry>), CacheFault> {
         let (&seq, &at) = self.whole.last_key_value().ok_or(CacheFault::NoJournal)?;
         let newest = self.entry(seq, at)?;

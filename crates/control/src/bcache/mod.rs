@@ -1,5 +1,5 @@
-//! Devices of bcache: what is known of them, what a cache device has of its backing devices, and the
-//! data of a backing device as a device, which is only read.
+//! Devices of bcache: what is known of them, what a cache device has of its backing devices, and
+//! the data of a backing device as a device, which is only read.
 //!
 //! Invariants:
 //! - A backing device whose cache has what it lacks is read with that cache, or not at all, unless

@@ -79,7 +79,8 @@ impl Drive {
         self.state.lock().unwrap().events.len()
     }
 
-    /// What is on it after a cut of power behind so many events: of what was not flushed any sectors.
+    /// What is on it after a cut of power behind so many events: of what was not flushed any
+    /// sectors.
     fn cut(&self, events: usize, random: &mut u64) -> Vec<u8> {
         let state = self.state.lock().unwrap();
         let kept = &state.events[..events];
@@ -204,8 +205,8 @@ async fn contents(core: &Core, drive: &Arc<Drive>) -> Vec<u8> {
     buf.to_vec()
 }
 
-/// A write: which units, what they are filled with, and the events before it began and before it was
-/// acknowledged.
+/// A write: which units, what they are filled with, and the events before it began and before it
+/// was acknowledged.
 #[derive(Debug, Clone)]
 struct Write {
     units: Range<u64>,

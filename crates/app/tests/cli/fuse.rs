@@ -287,6 +287,24 @@ fn an_ordinary_user_mounts_through_the_helper_of_fuse() {
     assert!(!is_mounted(&dir));
 }
 
+/// The kernel still knows of the directory what the killed server said a moment before.
+#[test]
+fn a_server_starts_at_once_where_one_was_killed() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let members = room.array("1", 2);
+    let (dir, export) = mount_point(&room);
+    let first = Serve::start(&room, &["--export", &export], &members);
+    fs::metadata(&dir).unwrap();
+    first.kill();
+    let second = Serve::start(&room, &["--export", &export], &members);
+    assert!(second.said.contains("a server that was killed had left its mount there"), "{}", second.said);
+    second.stop();
+    assert!(!is_mounted(&dir));
+}
+
 #[test]
 fn directories_that_cannot_be_mounted_on() {
     if !can_mount() {

@@ -231,11 +231,11 @@ fn an_array_that_is_served_to_be_written_mends_its_members() {
         let serve = Serve::start(&room, &[], &devices);
         let array = serve.array()["name"].as_str().unwrap().to_owned();
         serve.command(&["check", &array, "--wait"]).ok();
-        let wrote = tool("qemu-io", ["-f", "raw", "-c", "write -q -P 0x5a 1M 96k", &serve.uri]);
+        let wrote = tool("qemu-io", ["-f", "raw", "-c", "write -q -P 0x5a 512k 96k", &serve.uri]);
         assert!(!wrote.contains("failed"), "{wrote}");
         serve.kill();
         let whole = cat(&[], &devices).ok().stdout;
-        assert!(whole[1 << 20..][..96 << 10].iter().all(|&byte| byte == 0x5a), "{name}");
+        assert!(whole[512 << 10..][..96 << 10].iter().all(|&byte| byte == 0x5a), "{name}");
         for lost in &devices {
             let others: Vec<_> = devices.iter().filter(|device| *device != lost).cloned().collect();
             assert!(cat(&["--force=dirty-degraded"], &others).ok().stdout == whole, "{name} without {lost}");

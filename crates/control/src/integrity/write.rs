@@ -7,8 +7,8 @@
 //! - One batch is under way at a time, and a read that met one is done again between batches.
 //! - A batch takes at most half of the ring: its sections stay until the flush of the next one has
 //!   made durable what it put into its places.
-//! - After an error of the volume below nothing is written any more: what is in the journal is brought
-//!   to its places when the device is opened again.
+//! - After an error of the volume below nothing is written any more: what is in the journal is
+//!   brought to its places when the device is opened again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -201,8 +201,8 @@ impl WriteQueue {
         }
     }
 
-    /// The whole blocks that a write makes, a copy: their tags are made of what is written, whatever
-    /// becomes of the client's bytes.
+    /// The whole blocks that a write makes, a copy: their tags are made of what is written,
+    /// whatever becomes of the client's bytes.
     async fn complete(
         &self,
         core: &Core,

@@ -172,8 +172,8 @@ impl SectionPlace {
 pub struct JournalRing {
     /// Those that count, the oldest first.
     pub counted: Vec<u32>,
-    /// Those that were being written, in their order, and where each belongs. Before the next one is
-    /// written they have to be made empty, the first one last: else they would count behind it.
+    /// Those that were being written, in their order, and where each belongs. Before the next one
+    /// is written they have to be made empty, the first one last: else they would count behind it.
     pub unfinished: Vec<SectionPlace>,
     /// Where the next section is written; `None` where older ones do not count, which no cut of
     /// power leaves behind.

@@ -227,7 +227,8 @@ fn make_room(dir: &Path) -> Result<(PathBuf, bool), MountError> {
 /// Whether no server serves a mount any more. Asking may take as long as a live server takes to
 /// answer, or for ever: so a thread of its own asks. A server that was killed this moment holds its
 /// mount until the kernel has taken down its rings: a question that comes in between ends with
-/// `ECONNABORTED` and is asked again.
+/// `ECONNABORTED` and is asked again. The question is one of which the kernel keeps no answer: what
+/// it knows of the directory itself outlives the server.
 pub fn server_is_gone(dir: &Path) -> bool {
     const PATIENCE: Duration = Duration::from_secs(10);
     const PAUSE: Duration = Duration::from_millis(10);
@@ -236,13 +237,13 @@ pub fn server_is_gone(dir: &Path) -> bool {
     let ask = move || {
         let mut attempts = PATIENCE.as_millis() / PAUSE.as_millis();
         let gone = loop {
-            match fs::metadata(&dir).map_err(|error| error.raw_os_error()) {
-                Err(Some(libc::ECONNABORTED)) if attempts > 0 => {
+            match statistics(&dir).map_err(IoError::errno) {
+                Err(libc::ECONNABORTED) if attempts > 0 => {
                     attempts -= 1;
                     #[expect(clippy::disallowed_methods, reason = "no core runs in this thread")]
                     std::thread::sleep(PAUSE);
                 }
-                asked => break matches!(asked, Err(Some(libc::ENOTCONN))),
+                asked => break asked == Err(libc::ENOTCONN),
             }
         };
         // The receiver is gone if it took too long.
@@ -250,6 +251,15 @@ pub fn server_is_gone(dir: &Path) -> bool {
     };
     let asked = std::thread::Builder::new().name("wattle-stat".to_owned()).spawn(ask);
     asked.is_ok() && answer.recv_timeout(PATIENCE).unwrap_or(false)
+}
+
+/// Asks for the room on a file system, and forgets it.
+fn statistics(dir: &Path) -> Result<(), IoError> {
+    let path = c_string(dir)?;
+    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path is a live C string, and the call only writes what lives until it returns.
+    let asked = unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) };
+    if asked == 0 { Ok(()) } else { Err(IoError::last_os()) }
 }
 
 /// Without links and dots, so that it is found in the table of mounts. The last part is not looked

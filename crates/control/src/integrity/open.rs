@@ -35,6 +35,9 @@ pub(crate) struct Opened {
     pub ring: Result<JournalRing, &'static str>,
 }
 
+/// What a journal holds, by the sectors of its blocks, and where each lies there, bytes.
+type LoggedBlocks = BTreeMap<u64, (u64, LoggedBlock)>;
+
 /// What blocks are read by.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenedTags {
@@ -45,8 +48,7 @@ pub(crate) struct OpenedTags {
     tags_end: u64,
     /// The bits of blocks whose tags do not count.
     bitmap: Vec<u8>,
-    /// What is in the journal, and where its block lies there, bytes.
-    logged: BTreeMap<u64, (u64, LoggedBlock)>,
+    logged: LoggedBlocks,
     maker: Option<TagMaker>,
 }
 
@@ -170,11 +172,7 @@ impl OpenedTags {
 
     /// Reads the journal: what counts of it, and what is known of its sections. Of one that holds
     /// nothing, and is not to be written, only the heads are read.
-    fn read_journal(
-        &self,
-        member: &Member,
-        to_write: bool,
-    ) -> Result<(BTreeMap<u64, (u64, LoggedBlock)>, JournalRing), Problem> {
+    fn read_journal(&self, member: &Member, to_write: bool) -> Result<(LoggedBlocks, JournalRing), Problem> {
         let (layout, name) = (&self.layout, &member.name);
         let unread = |error: crate::members::MemberError| journal_damaged(name, &error.to_string());
         let read = |section: u32, len: u64| {

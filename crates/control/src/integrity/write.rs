@@ -68,7 +68,8 @@ impl Writer {
             let at = offset + done as u64;
             let len = (self.batch_bytes - at % self.batch_bytes).min((buf.len() - done) as u64) as usize;
             let part = buf.slice(done..done + len);
-            self.ask(core, move |reply| Request::Write { offset: at, buf: part, reply }).await?;
+            self.ask(core, move |reply| Request::Write(WriteRequest { offset: at, buf: part, reply }))
+                .await?;
             done += len;
         }
         Ok(())
@@ -120,8 +121,14 @@ impl fmt::Debug for Writer {
 }
 
 enum Request {
-    Write { offset: u64, buf: Buf, reply: OneshotSender<Result<(), IoError>> },
+    Write(WriteRequest),
     Read { offset: u64, len: usize, reply: OneshotSender<Result<BufMut, IoError>> },
+}
+
+struct WriteRequest {
+    offset: u64,
+    buf: Buf,
+    reply: OneshotSender<Result<(), IoError>>,
 }
 
 /// What is asked of a device, on the core that writes it.
@@ -146,11 +153,11 @@ impl WriteQueue {
                     let (result, buf) = self.blocks.read_any(core, offset, BufMut::alloc(len)).await;
                     _ = reply.send(result.map(|()| buf));
                 }
-                Request::Write { offset, buf, reply } => {
+                Request::Write(first) => {
                     let mut batch = Batch::default();
-                    self.take(core, &mut batch, offset, &buf, reply).await;
-                    while let Some((offset, buf, reply)) = self.next_write(batch.blocks.len() as u64) {
-                        self.take(core, &mut batch, offset, &buf, reply).await;
+                    self.take(core, &mut batch, first).await;
+                    while let Some(next) = self.next_write(batch.blocks.len() as u64) {
+                        self.take(core, &mut batch, next).await;
                     }
                     let result = match self.ended.get() {
                         Some(error) => Err(error),
@@ -171,33 +178,26 @@ impl WriteQueue {
     }
 
     /// The next request, if that is a write for which a batch of so many blocks has room.
-    fn next_write(&self, taken: u64) -> Option<(u64, Buf, OneshotSender<Result<(), IoError>>)> {
+    fn next_write(&self, taken: u64) -> Option<WriteRequest> {
         let mut waiting = self.waiting.borrow_mut();
-        let Request::Write { offset, buf, .. } = waiting.front()? else { return None };
-        let unit = u64::from(self.blocks.tags.block_bytes);
-        let count = (offset + buf.len() as u64).div_ceil(unit) - offset / unit;
+        let Request::Write(next) = waiting.front()? else { return None };
+        let (offset, unit) = (next.offset, u64::from(self.blocks.tags.block_bytes));
+        let count = (offset + next.buf.len() as u64).div_ceil(unit) - offset / unit;
         if taken + count > self.blocks_max {
             return None;
         }
-        let Some(Request::Write { offset, buf, reply }) = waiting.pop_front() else { return None };
-        Some((offset, buf, reply))
+        let Some(Request::Write(next)) = waiting.pop_front() else { return None };
+        Some(next)
     }
 
     /// Takes a write into a batch, or says why not.
-    async fn take(
-        &self,
-        core: &Core,
-        batch: &mut Batch,
-        offset: u64,
-        buf: &[u8],
-        reply: OneshotSender<Result<(), IoError>>,
-    ) {
-        match self.complete(core, &batch.blocks, offset, buf).await {
+    async fn take(&self, core: &Core, batch: &mut Batch, write: WriteRequest) {
+        match self.complete(core, &batch.blocks, write.offset, &write.buf).await {
             Ok(blocks) => {
                 batch.blocks.extend(blocks);
-                batch.replies.push(reply);
+                batch.replies.push(write.reply);
             }
-            Err(error) => _ = reply.send(Err(error)),
+            Err(error) => _ = write.reply.send(Err(error)),
         }
     }
 

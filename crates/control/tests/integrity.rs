@@ -376,6 +376,31 @@ fn a_write_that_fails_ends_writing() {
     }
 }
 
+/// A journal that finds no way to its places, as on a full disk, refuses to write and is still
+/// there.
+#[test]
+fn a_journal_that_cannot_be_settled_is_kept() {
+    let mut bytes = formatted(FORMATS[0]);
+    let layout = IntegrityLayout::of(&IntegritySuperblock::parse(&bytes).unwrap()).unwrap();
+    let tag = TagMaker::all(4, Some(SALT), &[])[0].tag_of(1001, &[5; 512]);
+    let at = layout.section_at_bytes(0) as usize;
+    let section = &mut bytes[at..at + layout.section_bytes() as usize];
+    SectionPlace { section: 0, round: 1 }.fill(&layout, &[(1001, &tag, &[5; 512])], section);
+    run(async move |core| {
+        for fails_in in 1..3 {
+            let drive = Drive::new(bytes.clone());
+            drive.state.lock().unwrap().fails_in = Some(fails_in);
+            let stack = open_stack(&core, &drive, Purpose::Write).await.unwrap();
+            let seen = stack.scan.members.iter().find_map(|seen| seen.integrity.as_ref()).unwrap();
+            let problem = seen.problem().unwrap();
+            assert!(problem.what.contains("cannot be brought to its places"), "{}", problem.what);
+            stack.close(&core).await.unwrap();
+            let left = Drive::new(drive.state.lock().unwrap().bytes.clone());
+            assert_eq!(contents(&core, &left).await[1001 * 512..][..512], [5; 512]);
+        }
+    });
+}
+
 /// What cannot be written is read, and a note says why.
 #[test]
 fn what_cannot_be_written_is_only_read() {

@@ -90,7 +90,7 @@ fn what_is_on_it_is_a_layer_like_any_other() {
     );
     room.untouched(|| {
         let said = run(["serve", "--run", "true", &devices[0], &devices[1]]);
-        said.failed(1, "WTL-0025", &["read-only"]);
+        said.failed(1, "WTL-0025", &["only read", "data of bcache", "--read-only"]);
     });
 }
 

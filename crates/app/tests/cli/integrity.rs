@@ -277,7 +277,7 @@ fn a_bitmap_in_use_is_only_read() {
     file.write_all_at(&[0; 65536], 4096).unwrap();
     room.untouched(|| {
         let said = run(["serve", "--run", "true", &device[0]]);
-        said.failed(1, "WTL-0025", &["read-only"]);
+        said.failed(1, "WTL-0025", &["direct is only read: the bitmap", "--read-only"]);
         run(["serve", "--read-only", "--run", "true", &device[0]]).ok();
     });
 }

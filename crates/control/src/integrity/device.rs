@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use wattle_engine::VolumeRef;
+use wattle_engine::{Volume, VolumeRef};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Reply, Serve, Unmap};
 
-use super::IntegrityFacts;
 use super::blocks::CheckedBlocks;
 use super::open::Opened;
 use super::write::Writer;
+use super::{IntegrityFacts, unsettled};
+use crate::problem::Problem;
 
 const SECTOR: u64 = 512;
 
@@ -26,31 +27,31 @@ impl CheckedDevice {
     /// says why.
     ///
     /// # Errors
-    /// Any of the volume below.
+    /// A [`Problem`]: the volume below does not take what the journal holds.
     pub async fn device(
         core: &Core,
         (name, inside): (&str, &str),
-        below: VolumeRef,
+        (below, opened): (VolumeRef, Volume),
         Opened { tags, mut facts, ring }: Opened,
         to_write: bool,
-    ) -> Result<(Device, IntegrityFacts), IoError> {
-        let opened = below.open(core)?;
+    ) -> Result<(Device, IntegrityFacts), Problem> {
         let len = tags.sectors * SECTOR;
         // Sizes that Linux has and a device here has not are read by their sectors.
         let is_small = opened.block_bytes().max(tags.block_bytes) <= 512 || !len.is_multiple_of(4096);
         let block = if is_small { 512 } else { 4096 };
         let mut blocks = CheckedBlocks { below, tags: Arc::new(tags) };
         let mut place = None;
+        let unsettled = |error: IoError| unsettled(name, error);
         if to_write && !opened.read_only() {
             let ring = match ring {
-                Ok(_) if !blocks.journal_agrees(core).await? => {
+                Ok(_) if !blocks.journal_agrees(core).await.map_err(unsettled)? => {
                     Err("a block in its journal is not what was written")
                 }
                 ring => ring,
             };
             match ring {
                 Ok(ring) => {
-                    blocks = blocks.settle(core, &ring.unfinished).await?;
+                    blocks = blocks.settle(core, &ring.unfinished).await.map_err(unsettled)?;
                     let count = std::mem::take(&mut facts.logged_blocks);
                     if count > 0 {
                         let note =

@@ -194,6 +194,17 @@ fn journal_damaged(name: &str, what: &str) -> Problem {
     .forced_by(Check::Journal)
 }
 
+/// What the journal holds does not get to its places.
+fn unsettled(name: &str, error: wattle_rt::IoError) -> Problem {
+    Problem::new(
+        Code::VolumeFailed,
+        format!("{name}: the journal of dm-integrity cannot be brought to its places: {error}"),
+        "before a device with checksums is written, what its journal holds has to be in its places; nothing of it is lost",
+        "make room, or see what is wrong with what it lies on (`wattle scan`); --read-only reads it with its journal",
+    )
+    .of_member(name)
+}
+
 fn no_checksum(name: &str, tag_bytes: u16, has_keys: bool) -> Problem {
     let (why, next) = match has_keys {
         false => (

@@ -31,6 +31,7 @@ pub(super) struct Writer {
     home: CoreHandle,
     /// Of the [`WriteQueue`], on its core.
     key: u64,
+    block_bytes: u64,
     /// What a batch has room for, bytes; whole blocks.
     batch_bytes: u64,
 }
@@ -54,7 +55,7 @@ impl Writer {
                 ended: Cell::new(None),
             }),
         );
-        Self { home: core.handle(), key, batch_bytes: blocks_max * unit }
+        Self { home: core.handle(), key, block_bytes: unit, batch_bytes: blocks_max * unit }
     }
 
     /// Writes any sectors; durable when it returns.
@@ -66,7 +67,7 @@ impl Writer {
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
-            let len = (self.batch_bytes - at % self.batch_bytes).min((buf.len() - done) as u64) as usize;
+            let len = (self.batch_bytes - at % self.block_bytes).min((buf.len() - done) as u64) as usize;
             let part = buf.slice(done..done + len);
             self.ask(core, move |reply| Request::Write(WriteRequest { offset: at, buf: part, reply }))
                 .await?;

@@ -23,6 +23,12 @@ pub enum MemberError {
         /// Why.
         source: OpenError,
     },
+    /// It lies on others that are only read, and is to be written.
+    #[error("{name}: what lies there is only read")]
+    LayerReadOnly {
+        /// The member.
+        name: String,
+    },
     /// `mem:` and `null:` need a size.
     #[error("{name}: {source}")]
     BadSize {
@@ -181,6 +187,13 @@ impl From<MemberError> for Problem {
                 "an unset variable in a script often expands to an empty argument",
                 "name a file, a block device, mem:SIZE or null:SIZE",
             ),
+            MemberError::LayerReadOnly { name } => Self::new(
+                Code::ReadOnlyMember,
+                what,
+                "what it lies on is of a kind that is never written here (data of bcache, volumes that are only read), or a note says why",
+                "use --read-only where the command has it",
+            )
+            .of_member(name),
             MemberError::NotSupportedYet { name, .. } => Self::new(
                 Code::NotSupportedYet,
                 what,

@@ -296,9 +296,10 @@ impl Member {
             let device = device.map_err(|source| MemberError::overlaid(&self.name, &source))?;
             return Ok(Self { device, below, ..self.clone() });
         }
-        let read_only = matches!(self.identity, Identity::Remote | Identity::Layer) && !below.writable();
-        match claim {
-            Claim::Write if read_only => Err(open_error(&self.name, OpenError::ReadOnly)),
+        let read_only = claim == Claim::Write && !below.writable();
+        match self.identity {
+            Identity::Remote if read_only => Err(open_error(&self.name, OpenError::ReadOnly)),
+            Identity::Layer if read_only => Err(MemberError::LayerReadOnly { name: self.name.clone() }),
             _ => Ok(Self { device: below.clone(), below, ..self.clone() }),
         }
     }

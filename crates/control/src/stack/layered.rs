@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use wattle_engine::VolumeError;
 use wattle_format::bcache::{BackingState, CachedRun};
 use wattle_format::probe::SignatureKind;
 use wattle_rt::Core;
@@ -250,8 +251,9 @@ impl Stack {
         let read = core.offload(move || OpenedTags::read(&device, &member, &keys, (forced, to_write)));
         let opened = read.await.map_err(Problem::no_thread)??;
         let inside = format!("{name}{SUFFIX}");
-        let device = CheckedDevice::device(core, (&name, &inside), below, opened, to_write);
-        let (device, facts) = device.await.map_err(|error| unreachable(&name, &error))?;
+        let volume = below.open(core).map_err(|error| unreachable(&name, &error))?;
+        let device = CheckedDevice::device(core, (&name, &inside), (below, volume), opened, to_write);
+        let (device, facts) = device.await?;
         Ok((Member::layer(inside, device), facts))
     }
 }
@@ -278,7 +280,7 @@ fn is_bcache(seen: &MemberScan) -> bool {
         && seen.physical.is_none()
 }
 
-fn unreachable(name: &str, error: &impl std::fmt::Display) -> Problem {
+fn unreachable(name: &str, error: &VolumeError) -> Problem {
     Problem::new(
         Code::VolumeFailed,
         format!("{name}: {error}"),

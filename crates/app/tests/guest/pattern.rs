@@ -35,6 +35,19 @@ pub fn sector(seed: u64, sector: u64) -> [u8; 512] {
     bytes
 }
 
+/// The seed of which [`sector`] makes these bytes there; `None` if none does.
+pub fn seed_of(bytes: &[u8], number: u64) -> Option<u64> {
+    let word = *bytes.first_chunk()?;
+    let mut z = u64::from_le_bytes(word);
+    z ^= z >> 31 ^ z >> 62;
+    z = z.wrapping_mul(0x3196_42b2_d24d_8ec3);
+    z ^= z >> 27 ^ z >> 54;
+    z = z.wrapping_mul(0x96de_1b17_3f11_9089);
+    z ^= z >> 30 ^ z >> 60;
+    let seed = z.wrapping_sub(0x9e37_79b9_7f4a_7c15) ^ number;
+    (bytes == &sector(seed, number)[..]).then_some(seed)
+}
+
 impl Pattern {
     /// `SEED,SEED:START:COUNT,?SEED:START:COUNT,any:START:COUNT,lost:START:COUNT`
     pub fn parse(text: &str) -> Self {

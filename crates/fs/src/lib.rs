@@ -208,6 +208,12 @@ pub trait FileSystem {
     /// It is no directory or cannot be read, or what `each` says.
     fn list(&self, directory: FsNode, each: &mut EachEntry<'_>) -> Result<(), Error>;
 
+    /// The name that [`Self::list`] would give what a part of a path means: another form of the
+    /// same letters may be meant.
+    fn name_of_part(&self, part: Vec<u8>) -> Vec<u8> {
+        part
+    }
+
     /// Where a symbolic link leads.
     ///
     /// # Errors

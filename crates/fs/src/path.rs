@@ -31,7 +31,7 @@ pub fn resolve(fs: &dyn FileSystem, path: &[u8]) -> Result<FsNode, Error> {
             }
             continue;
         }
-        let found = lookup(fs, here, &part)?;
+        let found = lookup(fs, here, &fs.name_of_part(part))?;
         if fs.metadata(found)?.kind == FileKind::Symlink && !parts.is_empty() {
             links += 1;
             if links > LINKS_MAX {

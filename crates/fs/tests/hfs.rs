@@ -80,6 +80,7 @@ fn files_and_folders_of_every_shape() {
     let folder = volume.folder(ROOT, "folder/with a slash");
     volume.file(folder, "zero\0in it", b"zero");
     volume.file(folder, "größe 🦀", b"letters");
+    volume.file(folder, "de\u{301}compose\u{301}", b"marks");
     let many = volume.folder(ROOT, "many");
     for number in 0..3000 {
         volume.file(many, &format!("number {number}"), b"");
@@ -104,7 +105,10 @@ fn files_and_folders_of_every_shape() {
     }
     assert!(bytes_of(&*fs, "in pieces") == pattern(7, 100 * BLOCK - 5));
     assert_eq!(names(&*fs, "many").len(), 3000);
-    assert_eq!(names(&*fs, "folder:with a slash"), ["größe 🦀", "zero\u{2400}in it"]);
+    assert_eq!(names(&*fs, "folder:with a slash"), ["décomposé", "größe 🦀", "zero\u{2400}in it"]);
+    for typed in ["décomposé", "de\u{301}compose\u{301}"] {
+        assert_eq!(bytes_of(&*fs, &format!("folder:with a slash/{typed}")), b"marks");
+    }
     let target = fs.link(at(&*fs, "link")).unwrap();
     assert_eq!(bytes_of(&*fs, str::from_utf8(&target).unwrap()), b"letters");
     let metadata = |path: &str| fs.metadata(at(&*fs, path)).unwrap();

@@ -6,7 +6,6 @@ use crate::FileTime;
 use crate::bytes::{be16, be32, u8_at};
 use crate::hfs::fork::HfsFork;
 use crate::hfs::node::HfsRecord;
-use crate::names::of_utf16;
 
 /// Types of records.
 mod types {
@@ -111,17 +110,6 @@ pub fn name(bytes: &[u8], at: usize) -> Option<Vec<u16>> {
     let len = usize::from(be16(bytes, at)?);
     let units = bytes.get(at + 2..at + 2 + 2 * len)?;
     Some(units.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect())
-}
-
-/// A name as paths have it. A slash, which is a letter of a name here, is written as a colon, which
-/// is none; a zero as its picture. So do Linux and macOS.
-pub fn shown(units: &[u16]) -> Vec<u8> {
-    const ZERO: u16 = 0x2400;
-    of_utf16(units.iter().map(|&unit| match unit {
-        0 => ZERO,
-        0x2f => 0x3a,
-        unit => unit,
-    }))
 }
 
 /// Seconds since 1904, in UTC. What was never set is 0.

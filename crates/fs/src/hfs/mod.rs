@@ -16,6 +16,7 @@ mod compression;
 mod fork;
 mod header;
 mod journal;
+mod letters;
 mod links;
 mod lzvn;
 mod node;
@@ -34,11 +35,12 @@ use crate::{
     Note, link_target,
 };
 
-use catalog::{CatalogEntry, FINDER_BYTES, HfsItem, name_of, shown};
+use catalog::{CatalogEntry, FINDER_BYTES, HfsItem, name_of};
 use compression::HfsCompressed;
 use fork::HfsForkMap;
 pub use header::{has_alternate, is_here};
 pub use journal::seal;
+use letters::{composed, shown};
 use links::{HfsLinks, LinkTarget, is_private};
 use tree::{HfsRecordPlace, HfsTree};
 use volume::{HfsForkKind, HfsVolume};
@@ -295,6 +297,10 @@ impl FileSystem for Hfs {
             each(DirEntry { name: shown(&name), node: node_of(number) })
         })?;
         damage.map_or(Ok(()), Err)
+    }
+
+    fn name_of_part(&self, part: Vec<u8>) -> Vec<u8> {
+        composed(part)
     }
 
     fn link(&self, link: FsNode) -> Result<Vec<u8>, Error> {

@@ -63,8 +63,8 @@ pub use maps::{MapArgs, choice};
 pub use mount::{MountArgs, UmountArgs, UmountForce};
 pub use names::name_text;
 pub use operate::{
-    AddArgs, CheckArgs, CheckpointArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, Scrub, SetArgs,
-    StopArgs,
+    AddArgs, CheckArgs, CheckpointArgs, FailArgs, RemoveArgs, RepairArgs, ReplaceArgs, ReservationsArgs,
+    Scrub, SetArgs, StopArgs,
 };
 pub use partition::{PartArg, PartitionArgs};
 pub use plan::{FileSystemArg, PlanArgs};
@@ -157,6 +157,7 @@ pub enum CliCommand {
     Repair(RepairArgs),
     Set(SetArgs),
     Checkpoint(CheckpointArgs),
+    Reservations(ReservationsArgs),
     Pv(PvArgs),
     Vg(VgArgs),
     Lv(LvArgs),

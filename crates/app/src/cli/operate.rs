@@ -243,6 +243,29 @@ pub struct CheckpointArgs {
     pub json: Json,
 }
 
+/// Shows what NVMe hosts have registered and reserved of a volume that is being served, or clears
+/// it.
+///
+/// A host that died with a reservation keeps others out. Before it is cleared, see that the host
+/// cannot come back in the middle of what it did: it may then write again, like any other.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  wattle reservations data                      the hosts that are registered, and what is held
+  wattle reservations data --clear              none is registered, and nothing is held")]
+pub struct ReservationsArgs {
+    /// The volume, by name.
+    #[arg(value_name = "VOLUME")]
+    pub volume: String,
+    /// Forget all of it; hosts that are connected are told.
+    #[arg(long)]
+    pub clear: bool,
+    #[command(flatten)]
+    pub runtime: Runtime,
+    #[command(flatten)]
+    pub json: Json,
+}
+
 /// Changes settings of an array or volume that is being served, until it is stopped; without any it
 /// shows them.
 #[derive(Debug, Args)]

@@ -26,6 +26,7 @@ mod partition;
 pub mod plan;
 mod plans;
 mod rescue;
+mod reservations;
 mod scan;
 mod scrub;
 mod serve;
@@ -91,6 +92,7 @@ pub fn run(cli: Cli, json: bool, access: MemberAccess) -> ExitCode {
         CliCommand::Repair(args) => scrub::repair(&access, &args),
         CliCommand::Set(args) => done(set::run(&args)),
         CliCommand::Checkpoint(args) => done(checkpoint::run(&args, screen)),
+        CliCommand::Reservations(args) => done(reservations::run(&args)),
         CliCommand::Pv(args) => done(lvm::pv(&access, &args, screen)),
         CliCommand::Vg(args) => done(lvm::vg(&access, &args, screen)),
         CliCommand::Lv(args) => done(lvm::lv(&access, &args, screen)),

@@ -13,12 +13,21 @@ use crate::harness::{Room, Serve, run};
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
 const LOCAL: [&str; 2] = ["--export", "nvme-tcp=127.0.0.1:0"];
 
-/// The admin queue of a controller.
+/// The admin queue of a controller, or another one of it.
 struct Admin(TcpStream);
 
 impl Admin {
     /// Connects to the subsystem of a way such as `nvme+tcp://127.0.0.1:4420/NQN`.
     fn connect(way: &str) -> Self {
+        let mut admin = Self::queue(way, 0, u16::MAX).0;
+        let mut enable = [0; 64];
+        (enable[0], enable[44], enable[48], enable[50]) = (0x7f, 0x14, 1, 0x46);
+        admin.ask(&enable, &[]);
+        admin
+    }
+
+    /// A queue of a controller, which is a new one for its first; and its number.
+    fn queue(way: &str, number: u8, controller: u16) -> (Self, u16) {
         let (address, nqn) = way.strip_prefix("nvme+tcp://").unwrap().split_once('/').unwrap();
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -30,15 +39,22 @@ impl Admin {
         assert_eq!(begin[0], 1);
         let mut connect = [0; 64];
         (connect[0], connect[4], connect[33], connect[39], connect[44]) = (0x7f, 1, 4, 1, 31);
+        connect[42] = number;
         let mut data = [0; 1024];
-        data[16..18].fill(0xff);
+        data[16..18].copy_from_slice(&controller.to_le_bytes());
         data[256..256 + nqn.len()].copy_from_slice(nqn.as_bytes());
         data[512..512 + HOST.len()].copy_from_slice(HOST.as_bytes());
-        admin.ask(&connect, &data);
-        let mut enable = [0; 64];
-        (enable[0], enable[44], enable[48], enable[50]) = (0x7f, 0x14, 1, 0x46);
-        admin.ask(&enable, &[]);
-        admin
+        let (_, result) = admin.ask(&connect, &data);
+        (admin, result as u16)
+    }
+
+    /// An order about reservations, with its two keys.
+    fn reserve(&mut self, opcode: u8, word: u32, nsid: u32, keys: [u64; 2]) {
+        let mut entry = [0; 64];
+        (entry[0], entry[32], entry[39]) = (opcode, 16, 1);
+        entry[4..8].copy_from_slice(&nsid.to_le_bytes());
+        entry[40..44].copy_from_slice(&word.to_le_bytes());
+        self.ask(&entry, &keys.map(u64::to_le_bytes).concat());
     }
 
     fn submit(&mut self, entry: &[u8; 64], data: &[u8]) {
@@ -182,5 +198,61 @@ fn a_host_hears_that_a_volume_grew_and_keeps_it_from_being_removed() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(Admin::connect(&serve.uri).namespaces(), [(home, 12)]);
+    serve.stop();
+}
+
+#[test]
+fn what_a_dead_host_has_reserved_is_seen_and_cleared() {
+    let room = Room::new();
+    let members = room.array("1", 2);
+    let serve = Serve::start(&room, &LOCAL, &members);
+    serve.command(&["reservations", "data"]).ok();
+    let (mut admin, controller) = Admin::queue(&serve.uri, 0, u16::MAX);
+    let mut enable = [0; 64];
+    (enable[0], enable[44], enable[48], enable[50]) = (0x7f, 0x14, 1, 0x46);
+    admin.ask(&enable, &[]);
+    let nsid = admin.namespaces()[0].0;
+    let (mut host, _) = Admin::queue(&serve.uri, 1, controller);
+    // Registered so that it outlasts the server, then reserved: its registrants alone write.
+    host.reserve(0x0d, 3 << 30, nsid, [0, 0xabc]);
+    host.reserve(0x11, 3 << 8, nsid, [0xabc, 0]);
+    drop((host, admin));
+    serve.kill();
+    let kept: Vec<_> = std::fs::read_dir(room.path("state/reservations")).unwrap().flatten().collect();
+    let serve = Serve::start(&room, &LOCAL, &members);
+    let said = serve.command(&["reservations", "data"]).ok();
+    for words in
+        ["write-exclusive-registrants", "outlasts the server", HOST, "0xabc", "holds the reservation"]
+    {
+        assert!(said.text().contains(words), "{words}: {}", said.text());
+    }
+    let json = serve.command(&["reservations", "data", "--json"]).ok().json();
+    let found = &json["reservations"][0];
+    assert_eq!((&found["kind"], &found["state"]), (&"write-exclusive-registrants".into(), &"known".into()));
+    assert_eq!(found["hosts"][0]["holds"], true);
+    let status = serve.command(&["status"]).ok();
+    assert!(status.text().contains("reserved (write-exclusive-registrants) by nqn."), "{}", status.text());
+
+    let said = serve.command(&["reservations", "data", "--clear"]).ok();
+    assert!(said.stderr.contains("1 host is registered no more"), "{}", said.stderr);
+    let said = serve.command(&["reservations", "data"]).ok();
+    assert!(said.text().contains("no host has registered"), "{}", said.text());
+    assert_eq!(std::fs::read_dir(room.path("state/reservations")).unwrap().count(), 0);
+    serve.stop();
+    let serve = Serve::start(&room, &LOCAL, &members);
+    let json = serve.command(&["reservations", "data", "--json"]).ok().json();
+    assert_eq!(json["reservations"].as_array().unwrap().len(), 0);
+    serve.stop();
+
+    // What is not known is not cleared; what is no namespace has none.
+    std::fs::write(kept[0].path(), "what is this").unwrap();
+    let serve = Serve::start(&room, &LOCAL, &members);
+    let said = serve.command(&["reservations", "data"]).ok();
+    assert!(said.text().contains("cannot be read"), "{}", said.text());
+    serve.command(&["reservations", "data", "--clear"]).failed(2, "WTL-0001", &["remove the file"]);
+    serve.stop();
+    let serve = Serve::start(&room, &["--export", "nbd=tcp:127.0.0.1:0"], &members);
+    serve.command(&["reservations", "data", "--clear"]).failed(2, "WTL-0001", &["nvme-tcp"]);
+    serve.command(&["reservations", "nothing"]).failed(1, "WTL-0100", &["nothing"]);
     serve.stop();
 }

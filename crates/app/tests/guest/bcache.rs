@@ -1,5 +1,7 @@
 //! Backing devices of bcache in every state that Linux leaves them in, alone and with their caches.
 
+#![allow(clippy::print_stderr, reason = "what is not judged is said")]
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -161,6 +161,13 @@ impl NvmeSubsystem {
         self.lock().gates.entry(nsid).or_insert(gate).clone()
     }
 
+    /// The namespace of the volume of an identity, and its reservations.
+    pub(super) fn gate_of(&self, identity: &str) -> Option<(u32, Arc<ReservationGate>)> {
+        let shared = self.lock();
+        let nsid = shared.nsids.iter().find(|(_, of)| *of == identity).map(|(nsid, _)| *nsid)?;
+        Some((nsid, shared.gates.get(&nsid)?.clone()))
+    }
+
     /// Tells hosts what an order of another one changed for them.
     pub(super) fn notify(&self, nsid: u32, notices: &[(Host, ReservationNotice)]) {
         let shared = self.lock();

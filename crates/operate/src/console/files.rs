@@ -130,6 +130,7 @@ mod tests {
             threads: Vec::new(),
             qos: Vec::new(),
             checkpoints: Vec::new(),
+            reservations: Vec::new(),
         };
         Servers { answered: vec![(PathBuf::from("/run/data.sock"), server)], ..Servers::default() }
     }

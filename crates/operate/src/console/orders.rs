@@ -253,6 +253,7 @@ mod tests {
             threads: Vec::new(),
             qos: Vec::new(),
             checkpoints: Vec::new(),
+            reservations: Vec::new(),
         };
         Servers { answered: vec![(PathBuf::from("/nowhere.sock"), server)], ..Servers::default() }
     }

@@ -370,7 +370,9 @@ mod tests {
         let (volumes, groups, threads) = (Vec::new(), Vec::new(), Vec::new());
         let (qos, server) = (Vec::new(), name.to_owned());
         let checkpoints = Vec::new();
-        let report = ServerReport { server, pid: 1, arrays, volumes, groups, threads, qos, checkpoints };
+        let reservations = Vec::new();
+        let report =
+            ServerReport { server, pid: 1, arrays, volumes, groups, threads, qos, checkpoints, reservations };
         ServerSight { name: name.to_owned(), report: Some(report) }
     }
 

@@ -180,6 +180,7 @@ mod tests {
             threads: Vec::new(),
             qos: Vec::new(),
             checkpoints: Vec::new(),
+            reservations: Vec::new(),
         };
         let base: ObjectId = ".1.3.6".parse().unwrap();
         let silent = ServerSight { name: "b".to_owned(), report: None };

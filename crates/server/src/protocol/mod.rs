@@ -18,6 +18,7 @@ pub mod events;
 mod head;
 mod map;
 pub mod report;
+pub mod reservations;
 mod undo;
 pub mod why;
 
@@ -118,6 +119,11 @@ pub enum ServerRequest {
         /// Give it up.
         #[serde(default)]
         remove: bool,
+    },
+    /// Forget what NVMe hosts have registered and reserved of a volume.
+    ClearReservations {
+        /// The volume's name.
+        volume: String,
     },
     /// Compare parity or copies with the data, everywhere.
     Check {
@@ -387,6 +393,7 @@ mod tests {
             threads: Vec::new(),
             qos: Vec::new(),
             checkpoints: Vec::new(),
+            reservations: Vec::new(),
         };
         let responses = [
             Response::Status(server),

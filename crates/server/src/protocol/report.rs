@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::reservations::ReservationReport;
+
 /// A server and its arrays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerReport {
@@ -34,6 +36,9 @@ pub struct ServerReport {
     /// Points in time since which it is known what has changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<CheckpointReport>,
+    /// Volumes of which NVMe hosts have registered or reserved something.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reservations: Vec<ReservationReport>,
 }
 
 /// A checkpoint of a volume.

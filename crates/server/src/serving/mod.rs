@@ -5,6 +5,7 @@ mod changes;
 mod checkpoints;
 pub mod layers;
 mod qos;
+mod reservations;
 pub mod threads;
 
 use std::cell::{Cell, RefCell};
@@ -185,6 +186,7 @@ impl Serving {
                 return self.done(replaced, recorder);
             }
             ServerRequest::Checkpoint { volume, name, remove } => self.checkpoint(&volume, &name, remove)?,
+            ServerRequest::ClearReservations { volume } => self.clear_reservations(&volume).await?,
             ServerRequest::Check { array } => self.find(&array)?.check().await?,
             ServerRequest::Record { array, repair } => self.find(&array)?.record_scrub(repair).await?,
             ServerRequest::Repair { array, source } => self.find(&array)?.repair(&source).await?,
@@ -272,6 +274,7 @@ impl Serving {
             threads: threads::all(),
             qos,
             checkpoints: self.checkpoints(),
+            reservations: self.reservations(),
         }
     }
 

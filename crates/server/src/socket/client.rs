@@ -182,6 +182,18 @@ pub struct NamedServed<'a> {
     pub volumes: Vec<&'a VolumeReport>,
 }
 
+impl NamedServed<'_> {
+    /// The volumes that clients know of what was named so.
+    #[must_use]
+    pub fn volume_names<'a>(&'a self, named: &'a str) -> Vec<&'a str> {
+        match (&self.volumes[..], &self.arrays[..]) {
+            ([volume], _) => vec![&volume.name],
+            (_, [array]) => vec![&array.name],
+            _ => vec![named],
+        }
+    }
+}
+
 /// What a server has under a name that is no array's.
 fn above<'a>(socket: &'a Path, server: &'a ServerReport, name: &str) -> Option<NamedServed<'a>> {
     let group = server.groups.iter().find(|group| group.name == name || group.uuid == name);

@@ -208,6 +208,7 @@ mod tests {
             threads: Vec::new(),
             qos: Vec::new(),
             checkpoints: Vec::new(),
+            reservations: Vec::new(),
         };
         let percent = |server: &ServerReport| {
             sources.fullness(server).unwrap().first().map(|full| (full.volume.clone(), full.percent))

@@ -9,6 +9,7 @@ use wattle_server::protocol::report::{
     ArrayReport, CacheReport, Health, JobStatus, MemberReport, MismatchReport, RemoteState, ScrubReport,
     SeatState, ServerReport, SpareState, VolumeQosReport, VolumeReport,
 };
+use wattle_server::protocol::reservations::ReservationReport;
 use wattle_server::time::duration;
 
 use crate::output::Screen;
@@ -98,7 +99,21 @@ pub fn volume(server: &ServerReport, volume: &VolumeReport, screen: Screen) -> S
 fn volume_lines(server: &ServerReport, volume: &str) -> String {
     let noted = server.checkpoints.iter().filter(|found| found.volume == volume);
     let noted = noted.map(|found| format!("  checkpoint {}, of {}\n", printable(&found.name), found.since));
-    limit_lines(server, volume) + &noted.collect::<String>()
+    let reserved = server.reservations.iter().filter(|found| found.volume == volume).map(reserved_line);
+    limit_lines(server, volume) + &noted.chain(reserved).collect::<String>()
+}
+
+/// What NVMe hosts have reserved of it; `wattle reservations` tells more.
+fn reserved_line(found: &ReservationReport) -> String {
+    let holders: Vec<_> =
+        found.hosts.iter().filter(|host| host.holds).map(|host| printable(&host.nqn)).collect();
+    match &found.kind {
+        _ if found.state != "known" => {
+            "  reservations of NVMe hosts cannot be read: none is let in\n".to_owned()
+        }
+        Some(kind) => format!("  reserved ({kind}) by {}\n", holders.join(", ")),
+        None => format!("  NVMe hosts that are registered: {}\n", found.hosts.len()),
+    }
 }
 
 fn limit_lines(server: &ServerReport, volume: &str) -> String {
@@ -441,6 +456,7 @@ mod tests {
             threads: Vec::new(),
             qos: Vec::new(),
             checkpoints: Vec::new(),
+            reservations: Vec::new(),
         };
         render(&server, array, &[], PLAIN)
     }

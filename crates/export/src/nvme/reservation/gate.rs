@@ -121,6 +121,11 @@ impl ReservationGate {
         })
     }
 
+    /// What was kept cannot be read.
+    pub fn is_sealed(&self) -> bool {
+        self.is_sealed
+    }
+
     /// Reservations can outlast the server.
     pub fn can_persist(&self) -> bool {
         self.store.is_some()
@@ -180,6 +185,22 @@ impl ReservationGate {
         host: &Host,
         order: &ReservationOrder,
     ) -> Result<Notices, NvmeStatus> {
+        self.alter(core, |table| table.apply(host, order)).await
+    }
+
+    /// Forgets everyone, by order of the operator. What was forbidden is allowed then.
+    ///
+    /// # Errors
+    /// As [`Self::change`].
+    pub async fn forget(&self, core: &Core) -> Result<Notices, NvmeStatus> {
+        self.alter(core, |table| Ok(table.forget(None))).await
+    }
+
+    async fn alter(
+        &self,
+        core: &Core,
+        change: impl FnOnce(&mut ReservationTable) -> Result<Notices, NvmeStatus>,
+    ) -> Result<Notices, NvmeStatus> {
         if self.is_sealed {
             return Err(NvmeStatus::INTERNAL);
         }
@@ -189,7 +210,7 @@ impl ReservationGate {
         let _changing = Changing(&self.changing);
         let before = self.table().clone();
         let mut next = before.clone();
-        let notices = next.apply(host, order)?;
+        let notices = change(&mut next)?;
         if next == before {
             return Ok(notices);
         }

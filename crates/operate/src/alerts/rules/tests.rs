@@ -66,6 +66,7 @@ impl World {
             threads: Vec::new(),
             qos: Vec::new(),
             checkpoints: Vec::new(),
+            reservations: Vec::new(),
         };
         let seen = Look {
             report: &report,
@@ -433,6 +434,7 @@ fn a_spare_that_is_another_arrays_by_now_has_moved() {
             threads: Vec::new(),
             qos: Vec::new(),
             checkpoints: Vec::new(),
+            reservations: Vec::new(),
         };
         let seen = Look {
             report: &report,
@@ -472,6 +474,7 @@ fn drives_and_file_systems_of_a_server_that_was_stopped_are_not_told_again() {
         threads: Vec::new(),
         qos: Vec::new(),
         checkpoints: Vec::new(),
+        reservations: Vec::new(),
     };
     world.rules.volume_full_percent = Some(90);
     let seen = Look {

@@ -188,6 +188,13 @@ pub struct Held {
     pub holder: Option<Host>,
 }
 
+impl Held {
+    /// Whether it is a registrant's.
+    pub fn is_of(&self, host: &Host) -> bool {
+        self.holder.as_ref().is_none_or(|holder| holder == host)
+    }
+}
+
 /// Registrants and reservation of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReservationTable {
@@ -227,7 +234,7 @@ impl ReservationTable {
             }
             ReservationOrder::Release(kind, key) => {
                 self.needs_key(host, key)?;
-                if let Some(held) = self.held.as_ref().filter(|held| Self::is_holder(held, host)) {
+                if let Some(held) = self.held.as_ref().filter(|held| held.is_of(host)) {
                     if held.kind as u8 != kind {
                         return Err(NvmeStatus::INVALID_FIELD);
                     }
@@ -236,24 +243,26 @@ impl ReservationTable {
             }
             ReservationOrder::Clear(key) => {
                 self.needs_key(host, key)?;
-                let others = self.registrants.keys().filter(|other| *other != host);
-                notices.extend(others.map(|other| (other.clone(), ReservationNotice::ReservationPreempted)));
-                self.registrants.clear();
-                self.held = None;
-                self.count();
+                notices = self.forget(Some(host));
             }
             ReservationOrder::Persist(persists) => self.persists = persists,
         }
         Ok(notices)
     }
 
-    fn count(&mut self) {
-        self.generation = self.generation.wrapping_add(1);
+    /// Forgets all registrants and the reservation; all but the one that orders it are told.
+    pub fn forget(&mut self, by: Option<&Host>) -> Notices {
+        if self.registrants.is_empty() {
+            return Notices::new();
+        }
+        self.held = None;
+        self.count();
+        let ended = std::mem::take(&mut self.registrants).into_keys().filter(|host| Some(host) != by);
+        ended.map(|host| (host, ReservationNotice::ReservationPreempted)).collect()
     }
 
-    /// Whether the reservation is a registrant's.
-    fn is_holder(held: &Held, host: &Host) -> bool {
-        held.holder.as_ref().is_none_or(|holder| holder == host)
+    fn count(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
     }
 
     fn needs_key(&self, host: &Host, key: u64) -> Result<(), NvmeStatus> {
@@ -330,7 +339,7 @@ impl ReservationTable {
                 self.held = Some(Self::held_by(host, kind));
                 Ok(())
             }
-            Some(held) if held.kind == kind && Self::is_holder(held, host) => Ok(()),
+            Some(held) if held.kind == kind && held.is_of(host) => Ok(()),
             Some(_) => Err(NvmeStatus::RESERVATION_CONFLICT),
         }
     }
@@ -393,7 +402,7 @@ impl ReservationTable {
         data[5..7].copy_from_slice(&(self.registrants.len() as u16).to_le_bytes());
         data[9] = u8::from(self.persists);
         for (host, key) in &self.registrants {
-            let holds = self.held.as_ref().is_some_and(|held| Self::is_holder(held, host));
+            let holds = self.held.as_ref().is_some_and(|held| held.is_of(host));
             let mut entry = [0; 64];
             entry[..2].copy_from_slice(&ANY_CONTROLLER.to_le_bytes());
             entry[2] = u8::from(holds);

@@ -185,6 +185,21 @@ fn clearing_ends_everything() {
 }
 
 #[test]
+fn an_operator_forgets_everyone_and_everyone_is_told() {
+    for kind in TYPES {
+        let mut table = reserved(kind);
+        let before = table.generation;
+        let told = table.forget(None);
+        assert_eq!(told, [1, 2].map(|id| (host(id), ReservationPreempted)));
+        assert_eq!((table.held.clone(), table.registrants.len()), (None, 0));
+        assert_eq!(table.generation, before + 1);
+        assert!((1..4).all(|id| table.may(&host(id), DataAccess::Write)));
+        // There is nothing more to forget.
+        assert_eq!((table.forget(None), table.generation), (vec![], before + 1));
+    }
+}
+
+#[test]
 fn registrants_are_bounded() {
     let mut table = ReservationTable::default();
     let add = ReservationOrder::Register(Register::Add, keys(0, 1));

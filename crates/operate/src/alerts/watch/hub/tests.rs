@@ -58,6 +58,7 @@ fn report() -> ServerReport {
         threads: Vec::new(),
         qos: Vec::new(),
         checkpoints: Vec::new(),
+        reservations: Vec::new(),
     }
 }
 

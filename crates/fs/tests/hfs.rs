@@ -122,6 +122,25 @@ fn files_and_folders_of_every_shape() {
 }
 
 #[test]
+fn a_number_leads_to_one_record_whatever_else_has_it() {
+    let mut volume = Volume::new(1000, BLOCK);
+    let folder = volume.folder(ROOT, "folder");
+    let inside = volume.file(folder, "inside", b"of the file");
+    let other = volume.file(ROOT, "other", b"of the other");
+    volume.set(inside, 8, &folder.to_be_bytes());
+    volume.set(other, 8, &inside.to_be_bytes());
+    let fs = open(volume.build());
+    let node = at(&*fs, "folder");
+    let before = fs.metadata(node).unwrap();
+    let listed = fs.list(node, &mut |entry| panic!("{:?}", entry.name));
+    assert!(listed.unwrap_err().to_string().contains("another record has its number"));
+    // It is still what it was.
+    assert_eq!(fs.metadata(node).unwrap().kind, before.kind);
+    // Whatever else was found meanwhile is whole.
+    assert_eq!(bytes_of(&*fs, "other"), b"of the other");
+}
+
+#[test]
 fn hard_links_lead_to_one_file_or_folder() {
     let mut volume = Volume::new(1000, BLOCK);
     let (files, folders) = private(&mut volume);

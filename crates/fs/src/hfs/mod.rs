@@ -120,12 +120,18 @@ impl Hfs {
         }
     }
 
-    fn keep_place(&self, number: u32, place: HfsRecordPlace) {
+    /// Keeps where the record of an item is; `false` if another record has its number, so that this
+    /// one is no item.
+    fn keep_place(&self, number: u32, place: HfsRecordPlace) -> bool {
         let mut places = self.places.borrow_mut();
+        if let Some(kept) = places.get(&number) {
+            return *kept == place;
+        }
         if places.len() >= PLACES_MAX {
             places.clear();
         }
         places.insert(number, place);
+        true
     }
 
     /// The record of an item.
@@ -289,7 +295,10 @@ impl FileSystem for Hfs {
             if name.is_empty() || folder.number == ROOT && item.is_folder && is_private(&name) {
                 return Ok(());
             }
-            self.keep_place(item.number, place);
+            if !self.keep_place(item.number, place) {
+                damage = Some(damaged(item.number, "another record has its number"));
+                return Ok(());
+            }
             let number = match self.links().target(&item) {
                 LinkTarget::Item(number) => number,
                 LinkTarget::None | LinkTarget::Missing => item.number,

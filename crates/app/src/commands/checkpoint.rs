@@ -30,7 +30,7 @@ pub fn run(args: &CheckpointArgs, screen: Screen) -> Result<(), Problem> {
         report.answer(request(meant.socket, &ServerRequest::Checkpoint { volume, name, remove })?);
         return report.finish(&args.json);
     }
-    let names = meant.volume_names(&args.volume);
+    let names = meant.volume_names();
     let all = meant.server.checkpoints.iter();
     let found: Vec<_> = all.filter(|found| names.contains(&found.volume.as_str())).collect();
     if args.json.json {

@@ -30,7 +30,7 @@ pub fn run(args: &ReservationsArgs) -> Result<(), Problem> {
         report.answer(request(meant.socket, &ServerRequest::ClearReservations { volume })?);
         return report.finish(&args.json);
     }
-    let names = meant.volume_names(&args.volume);
+    let names = meant.volume_names();
     let all = meant.server.reservations.iter();
     let found: Vec<_> = all.filter(|found| names.contains(&found.volume.as_str())).collect();
     if args.json.json {
@@ -44,7 +44,7 @@ pub fn run(args: &ReservationsArgs) -> Result<(), Problem> {
 
 fn shown(found: &ReservationReport) -> String {
     let volume = printable(&found.volume);
-    if found.state != "known" {
+    if !found.readable {
         return format!(
             "{volume}: what was kept of its reservations cannot be read: no host reads or writes it\n"
         );

@@ -19,11 +19,16 @@ struct Admin(TcpStream);
 impl Admin {
     /// Connects to the subsystem of a way such as `nvme+tcp://127.0.0.1:4420/NQN`.
     fn connect(way: &str) -> Self {
-        let mut admin = Self::queue(way, 0, u16::MAX).0;
+        Self::controller(way).0
+    }
+
+    /// A controller that is enabled, and its number.
+    fn controller(way: &str) -> (Self, u16) {
+        let (mut admin, number) = Self::queue(way, 0, u16::MAX);
         let mut enable = [0; 64];
         (enable[0], enable[44], enable[48], enable[50]) = (0x7f, 0x14, 1, 0x46);
         admin.ask(&enable, &[]);
-        admin
+        (admin, number)
     }
 
     /// A queue of a controller, which is a new one for its first; and its number.
@@ -207,10 +212,7 @@ fn what_a_dead_host_has_reserved_is_seen_and_cleared() {
     let members = room.array("1", 2);
     let serve = Serve::start(&room, &LOCAL, &members);
     serve.command(&["reservations", "data"]).ok();
-    let (mut admin, controller) = Admin::queue(&serve.uri, 0, u16::MAX);
-    let mut enable = [0; 64];
-    (enable[0], enable[44], enable[48], enable[50]) = (0x7f, 0x14, 1, 0x46);
-    admin.ask(&enable, &[]);
+    let (mut admin, controller) = Admin::controller(&serve.uri);
     let nsid = admin.namespaces()[0].0;
     let (mut host, _) = Admin::queue(&serve.uri, 1, controller);
     // Registered so that it outlasts the server, then reserved: its registrants alone write.
@@ -228,7 +230,7 @@ fn what_a_dead_host_has_reserved_is_seen_and_cleared() {
     }
     let json = serve.command(&["reservations", "data", "--json"]).ok().json();
     let found = &json["reservations"][0];
-    assert_eq!((&found["kind"], &found["state"]), (&"write-exclusive-registrants".into(), &"known".into()));
+    assert_eq!((&found["kind"], &found["readable"]), (&"write-exclusive-registrants".into(), &true.into()));
     assert_eq!(found["hosts"][0]["holds"], true);
     let status = serve.command(&["status"]).ok();
     assert!(status.text().contains("reserved (write-exclusive-registrants) by nqn."), "{}", status.text());
@@ -254,5 +256,35 @@ fn what_a_dead_host_has_reserved_is_seen_and_cleared() {
     let serve = Serve::start(&room, &["--export", "nbd=tcp:127.0.0.1:0"], &members);
     serve.command(&["reservations", "data", "--clear"]).failed(2, "WTL-0001", &["nvme-tcp"]);
     serve.command(&["reservations", "nothing"]).failed(1, "WTL-0100", &["nothing"]);
+    serve.stop();
+}
+
+#[test]
+fn what_is_reserved_of_a_volume_is_shown_for_its_group_too() {
+    let room = Room::new();
+    let serve = Serve::start(&room, &LOCAL, &group(&room));
+    let (mut admin, controller) = Admin::controller(&serve.uri);
+    let home = admin.namespaces().into_iter().find(|(_, mib)| *mib == 8).unwrap().0;
+    let (mut host, _) = Admin::queue(&serve.uri, 1, controller);
+    host.reserve(0x0d, 0, home, [0, 0xabc]);
+    for named in ["tank", "tank/home"] {
+        let said = serve.command(&["reservations", named]).ok();
+        assert!(
+            said.text().contains("tank/home: nothing is reserved; ends with the server"),
+            "{}",
+            said.text()
+        );
+        assert!(said.text().contains("0xabc"), "{}", said.text());
+    }
+    let said = serve.command(&["reservations", "tank/rest"]).ok();
+    assert!(said.text().contains("no host has registered"), "{}", said.text());
+    serve.command(&["reservations", "tank", "--clear"]).failed(
+        1,
+        "WTL-0100",
+        &["tank/home", "name one of these"],
+    );
+    serve.command(&["reservations", "tank/home", "--clear"]).ok();
+    let said = serve.command(&["reservations", "tank"]).ok();
+    assert!(said.text().contains("no host has registered"), "{}", said.text());
     serve.stop();
 }

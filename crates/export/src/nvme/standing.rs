@@ -9,7 +9,7 @@ use super::subsystem::NvmeSubsystem;
 pub enum ReservationStanding {
     /// What was kept of its reservations cannot be read: no host reads or writes it.
     Unreadable,
-    /// Who is registered.
+    /// What is registered and reserved.
     Known {
         /// The type of the reservation, by its number, if there is one.
         kind: Option<u8>,

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct ReservationReport {
     /// The volume.
     pub volume: String,
-    /// `known`, or `unreadable`: what was kept of it cannot be read, and no host is let in.
-    pub state: String,
+    /// Whether this is known. What was kept of it cannot be read otherwise, and no host is let in.
+    pub readable: bool,
     /// What is forbidden to others, in the words of the specification with hyphens
     /// (`write-exclusive`, `exclusive-access`, `write-exclusive-registrants`, …); absent if nothing
     /// is reserved.
@@ -29,6 +29,6 @@ pub struct RegistrantReport {
     pub id: String,
     /// The key that it registered, hexadecimal.
     pub key: String,
-    /// The reservation is its, or everyone's who is registered.
+    /// The reservation belongs to this host, alone or as one of all that are registered.
     pub holds: bool,
 }

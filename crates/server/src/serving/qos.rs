@@ -122,8 +122,8 @@ impl Serving {
             Problem::new(
                 Code::ServerNotFound,
                 format!("{name} is no volume that clients are offered"),
-                format!("limits and shares are of volumes; offered are {}", names.join(", ")),
-                "name one of these: `wattle set VOLUME KEY=VALUE`",
+                format!("that is of volumes, each for itself; offered are {}", names.join(", ")),
+                "name one of these",
             )
         })
     }

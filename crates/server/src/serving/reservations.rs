@@ -62,9 +62,9 @@ impl Serving {
             let volume = volume.to_owned();
             let (kind, persists, registrants) = match subsystem.standing(identity)? {
                 ReservationStanding::Unreadable => {
-                    let state = "unreadable".to_owned();
+                    let (readable, persists) = (false, true);
                     let hosts = Vec::new();
-                    return Some(ReservationReport { volume, state, kind: None, persists: true, hosts });
+                    return Some(ReservationReport { volume, readable, kind: None, persists, hosts });
                 }
                 ReservationStanding::Known { registrants, .. } if registrants.is_empty() => return None,
                 ReservationStanding::Known { kind, persists, registrants } => (kind, persists, registrants),
@@ -75,8 +75,8 @@ impl Serving {
                 key: format!("{:#x}", host.key),
                 holds: host.holds,
             });
-            let (state, kind) = ("known".to_owned(), kind.map(|kind| word(kind).to_owned()));
-            Some(ReservationReport { volume, state, kind, persists, hosts: hosts.collect() })
+            let kind = kind.map(|kind| word(kind).to_owned());
+            Some(ReservationReport { volume, readable: true, kind, persists, hosts: hosts.collect() })
         };
         self.offered().iter().filter_map(|offered| report(&offered.name, &offered.identity)).collect()
     }

@@ -183,14 +183,14 @@ pub struct NamedServed<'a> {
 }
 
 impl NamedServed<'_> {
-    /// The volumes that clients know of what was named so.
+    /// The volumes that clients know of what was named: of a group all of its volumes, of an array
+    /// itself, or what its server offers in the stead of arrays.
     #[must_use]
-    pub fn volume_names<'a>(&'a self, named: &'a str) -> Vec<&'a str> {
-        match (&self.volumes[..], &self.arrays[..]) {
-            ([volume], _) => vec![&volume.name],
-            (_, [array]) => vec![&array.name],
-            _ => vec![named],
-        }
+    pub fn volume_names(&self) -> Vec<&str> {
+        let volumes: Vec<_> = self.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        let arrays = self.arrays.iter().map(|array| array.name.as_str());
+        let above = self.server.volumes.iter().map(|volume| volume.name.as_str());
+        if volumes.is_empty() { arrays.chain(above).collect() } else { volumes }
     }
 }
 

@@ -108,9 +108,7 @@ fn reserved_line(found: &ReservationReport) -> String {
     let holders: Vec<_> =
         found.hosts.iter().filter(|host| host.holds).map(|host| printable(&host.nqn)).collect();
     match &found.kind {
-        _ if found.state != "known" => {
-            "  reservations of NVMe hosts cannot be read: none is let in\n".to_owned()
-        }
+        _ if !found.readable => "  reservations of NVMe hosts cannot be read: none is let in\n".to_owned(),
         Some(kind) => format!("  reserved ({kind}) by {}\n", holders.join(", ")),
         None => format!("  NVMe hosts that are registered: {}\n", found.hosts.len()),
     }

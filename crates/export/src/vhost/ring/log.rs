@@ -175,7 +175,9 @@ impl Log {
     // Packed: entries are allocated, as many for a chain as it has descriptors in the ring.
 
     /// Where the ring's used chains go on, and whether in an odd lap. What the server completed
-    /// last is complete if the guest was told, which `is_used` looks up in the ring.
+    /// last is complete if it is in flight no more, or if the guest was told, which `is_used` looks
+    /// up in the ring at the place before. That place and its lap are two stores: between them they
+    /// name no place that is, and the chain is in flight no more.
     pub fn recover_packed(&self, is_used: impl FnOnce(u16, bool) -> bool) -> (u16, bool) {
         let (before, after) = (self.get(field::PACKED_USED_BEFORE), self.get(field::PACKED_USED));
         let mut wraps = [0; 2];
@@ -184,8 +186,10 @@ impl Log {
         if (before, wrap_before) == (after, wrap) {
             return (after, wrap);
         }
-        if is_used(before, wrap_before) {
-            self.completed_packed(self.get(field::PACKED_LAST_HEAD), after, wrap);
+        let head = self.get(field::PACKED_LAST_HEAD);
+        let is_marked = head >= self.get(field::SIZE) || self.is_in_flight(head);
+        if !is_marked || is_used(before, wrap_before) {
+            self.completed_packed(head, after, wrap);
             (after, wrap)
         } else {
             self.set(field::PACKED_USED, before);

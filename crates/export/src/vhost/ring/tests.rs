@@ -360,6 +360,29 @@ fn a_completion_that_the_log_missed_is_one() {
     assert_eq!(tag(&chain), 0x8000, "it is carried out again");
 }
 
+/// The server ends between the two stores that say in the log where the next used chain goes, of
+/// which one is the lap.
+#[test]
+fn a_lap_that_the_log_noted_by_half_is_over() {
+    let mut driver = Driver::new(8, true, true, true);
+    let mut ring = driver.ring(0).unwrap();
+    let mut chain = Chain::default();
+    for ix in 0..8 {
+        driver.add(1, 0x8000 + ix * 16, false);
+        assert!(ring.next(&driver.memory, &mut chain).unwrap());
+        ring.complete(chain.token, 1);
+        driver.used().unwrap();
+    }
+    let log = driver.log.clone().unwrap();
+    log.memory.u16_at(log.at + 18).store(7, Ordering::Relaxed);
+    let mut ring = driver.ring(0).unwrap();
+    driver.add(1, 0x9000, false);
+    assert!(ring.next(&driver.memory, &mut chain).unwrap(), "it looks at place 0 of the next lap");
+    assert_eq!(tag(&chain), 0x9000);
+    ring.complete(chain.token, 1);
+    assert!(driver.used().is_some(), "the driver sees it");
+}
+
 #[test]
 fn a_driver_that_breaks_the_rules_gets_a_fault() {
     let fault = |prepare: &dyn Fn(&mut Driver), packed: bool| {

@@ -14,8 +14,8 @@ use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::time::Duration;
 use wattle_rt::{
-    BackendChoice, BackendError, Buf, BufMut, Core, CoreIx, ListenError, Listener, RingMode, Rng,
-    RuntimeConfig, Signal, Stream, run,
+    BackendChoice, BackendError, Buf, BufMut, Core, CoreIx, Either, ListenError, Listener, RingMode, Rng,
+    RuntimeConfig, Signal, Stream, race, run,
 };
 
 /// Runs `test` on io_uring in each of its modes, and on plain system calls.
@@ -285,6 +285,20 @@ fn descriptors_become_readable() {
         core.sleep(Duration::from_millis(1)).await;
         writer.write_all(b"x").unwrap();
         readable.await.unwrap();
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "streams of the system")]
+fn a_hang_up_is_seen_behind_bytes_that_wait() {
+    on_both_backends(async |core| {
+        let (ours, theirs) = Stream::pair().unwrap();
+        core.send(&theirs, vec![Buf::copy_of(b"abc")]).await.unwrap();
+        let early = race(core.hung_up(&ours), core.sleep(Duration::from_millis(20))).await;
+        assert!(matches!(early, Either::Second(())), "it is only readable");
+        drop(theirs);
+        core.hung_up(&ours).await.unwrap();
+        assert_eq!(&read_all(&core, &ours).await[..], b"abc");
     });
 }
 

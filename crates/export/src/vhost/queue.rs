@@ -119,12 +119,16 @@ impl Queue {
         served
     }
 
-    /// Takes nothing more and returns where the ring goes on, once everything is complete. A
-    /// severed queue completes nothing.
-    pub(super) async fn stop(&self, sever: bool) -> u32 {
+    /// Takes nothing more from now on. A severed queue completes nothing more either.
+    pub(super) fn end(&self, sever: bool) {
         self.severed.set(self.severed.get() || sever);
         self.stopping.set(true);
         self.changed.notify_all();
+    }
+
+    /// Takes nothing more and returns where the ring goes on, once everything is complete.
+    pub(super) async fn stop(&self) -> u32 {
+        self.end(false);
         self.ended.wait().await;
         self.ring.borrow().base()
     }
@@ -156,7 +160,7 @@ impl Queue {
         let mut chain = Chain::default();
         let mut patience = Patience::default();
         let mut kicked = self.kick.as_ref().map(|kick| Kick::new(&self.core, kick));
-        self.ring.borrow_mut().want_no_kick();
+        self.want_no_kick();
         while !self.stopping.get() {
             let began = if self.enabled.get() { self.take(&mut chain)? } else { 0 };
             let completed = self.tell();
@@ -171,7 +175,7 @@ impl Queue {
             }
             let listens = self.enabled.get() && self.held_bytes.get() <= QUEUE_BYTES_MAX;
             if listens && self.ring.borrow_mut().ask_for_kick() {
-                self.ring.borrow_mut().want_no_kick();
+                self.want_no_kick();
                 continue;
             }
             match &mut kicked {
@@ -183,9 +187,16 @@ impl Queue {
                 }
                 _ => self.changed.wait().await,
             }
-            self.ring.borrow_mut().want_no_kick();
+            self.want_no_kick();
         }
         Ok(())
+    }
+
+    /// The ring is looked at anyway; a queue that ends leaves it alone.
+    fn want_no_kick(&self) {
+        if !self.stopping.get() {
+            self.ring.borrow_mut().want_no_kick();
+        }
     }
 
     /// Begins what is available, up to a bound; how many requests that were.
@@ -235,7 +246,7 @@ impl Queue {
         let done = match &request.command {
             BlockCommand::Nothing(status) => return (*status, 0),
             BlockCommand::Serial => {
-                let filled = copy_in(memory, &request.data, &self.serial).is_ok();
+                let filled = !self.severed.get() && copy_in(memory, &request.data, &self.serial).is_ok();
                 return if filled {
                     (BlockStatus::Ok, SERIAL_BYTES as u64)
                 } else {

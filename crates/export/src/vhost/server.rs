@@ -10,7 +10,8 @@ use wattle_engine::VolumeRef;
 use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::{Core, Either, JoinHandle, ListenError, Listener, Stream, race};
 
-use super::session::{Disk, FaultReport, SessionFault, Told, converse};
+use super::disk::{Disk, FaultReport, Told};
+use super::session::{SessionFault, converse};
 
 /// Hypervisors that one volume has at a time.
 const SESSIONS_MAX: usize = 64;

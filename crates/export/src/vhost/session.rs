@@ -7,23 +7,24 @@
 //! Invariants:
 //! 1. A queue runs from the message that brings its kick event until the one that asks for its
 //!    base, or the end of the connection.
-//! 2. When a connection ends, its queues are severed, and no queue of the volume begins before the
-//!    volume has answered what they had begun: a hypervisor that comes back repeats those requests,
-//!    and none of them may be carried out behind a later one.
+//! 2. When a connection ends, whatever is being carried out for it, all its queues are severed at
+//!    once. No queue of the volume begins before the volume has answered what was begun in a queue
+//!    that ends: a hypervisor that comes back repeats those requests, and none of them may be
+//!    carried out behind a later one.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
+use wattle_engine::VolumeError;
 use wattle_engine::volume::qos::QosClient;
-use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::mailbox::mailbox;
-use wattle_rt::sync::{Latch, Notify};
-use wattle_rt::{Core, CoreIx, Doorbell, Either, Instant, IoError, SharedMemory, Stream, race};
+use wattle_rt::sync::Latch;
+use wattle_rt::{Core, CoreIx, Doorbell, Either, IoError, SharedMemory, Stream, race};
 
 use super::device::{CONFIG_BYTES_MAX, DiskFacts, QUEUES_MAX, feature, serial};
+use super::disk::{Disk, Draining, Told};
 use super::memory::{GuestMemory, GuestRegion};
 use super::message::{
     FrontHeader, FrontMessage, HEADER_BYTES, LogFacts, MessageFault, REGIONS_AT_ONCE_MAX, RegionFacts,
@@ -76,55 +77,6 @@ pub enum SessionFault {
     /// The connection broke.
     #[error(transparent)]
     Connection(#[from] IoError),
-}
-
-/// Tells an operator of hypervisors that break the rules, no more often than every ten seconds: one
-/// that connects again at once would fill the log.
-pub(super) struct FaultReport {
-    pub(super) tell: Box<dyn Fn(&SessionFault)>,
-    pub(super) told_at: Cell<Option<Instant>>,
-}
-
-impl FaultReport {
-    const TOLD_TIME_MIN: Duration = Duration::from_secs(10);
-
-    pub(super) fn tell(&self, now: Instant, fault: &SessionFault) {
-        if self.told_at.get().is_none_or(|told| told + Self::TOLD_TIME_MIN <= now) {
-            self.told_at.set(Some(now));
-            (self.tell)(fault);
-        }
-    }
-}
-
-/// What all connections to one volume share, on the core that accepts them.
-pub(super) struct Disk {
-    pub(super) volume: VolumeRef,
-    /// Connections now.
-    pub(super) sessions: RefCell<Vec<Rc<Told>>>,
-    /// Connections that have ended and whose requests the volume has not all answered.
-    pub(super) draining: Cell<usize>,
-    pub(super) drained: Notify,
-    /// For the core of the next connection's first queue.
-    pub(super) first_core: Cell<usize>,
-    pub(super) report: FaultReport,
-}
-
-/// What a connection is told by the server.
-#[derive(Default)]
-pub(super) struct Told {
-    /// To finish what was begun and end.
-    pub(super) stop: Latch,
-    /// The volume has another size.
-    pub(super) resized: Latch,
-}
-
-impl Disk {
-    /// Waits until nothing is under way for connections that have ended.
-    pub(super) async fn wait_until_drained(&self) {
-        while self.draining.get() > 0 {
-            self.drained.wait().await;
-        }
-    }
 }
 
 /// A queue as the hypervisor describes it.
@@ -198,21 +150,35 @@ pub(super) async fn converse(
         faulted: Rc::default(),
     };
     let ended = session.listen().await;
-    let severed = !told.stop.is_set();
-    disk.draining.set(disk.draining.get() + 1);
-    session.stop_all(severed).await;
-    disk.draining.set(disk.draining.get() - 1);
+    let draining = Draining::of(&disk);
+    if told.stop.is_set() {
+        // What was begun is completed, as long as there is a hypervisor to complete it for.
+        race(gone(&core, &stream), session.stop_all(false)).await;
+    }
+    session.stop_all(true).await;
     stream.shutdown();
     disk.sessions.borrow_mut().retain(|other| !Rc::ptr_eq(other, &told));
-    disk.drained.notify_all();
+    drop(draining);
     ended
+}
+
+/// Waits until the hypervisor has gone; for ever where that cannot be seen.
+async fn gone(core: &Core, stream: &Stream) {
+    if core.hung_up(stream).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 impl Session {
     async fn listen(&mut self) -> Result<(), SessionFault> {
         while let Some((header, message)) = self.receive().await? {
             let request = header.request;
-            let answer = self.carry_out(message).await?;
+            let (core, stream) = (self.core.clone(), self.stream.clone());
+            // Some messages wait for the volume, and the hypervisor may go meanwhile.
+            let answer = match race(self.carry_out(message), gone(&core, &stream)).await {
+                Either::First(answer) => answer?,
+                Either::Second(()) => return Ok(()),
+            };
             match answer {
                 Answer::Reply(payload) => self.stream.try_send_along(&reply(request, &payload), None)?,
                 Answer::WithFile(payload, file) => {
@@ -310,6 +276,11 @@ impl Session {
         if queue.running.is_some() { Err(SessionFault::Running(ix)) } else { Ok(queue) }
     }
 
+    /// Does what a message says.
+    ///
+    /// # Cancellation
+    /// Dropping the future leaves every queue that was begun among those that [`Self::stop_all`]
+    /// ends.
     async fn carry_out(&mut self, message: FrontMessage) -> Result<Answer, SessionFault> {
         let number = |value: u64| Ok(Answer::Reply(value.to_le_bytes().to_vec()));
         match message {
@@ -407,7 +378,7 @@ impl Session {
                 self.on_queue(queue, move |queue| queue.enable(enable)).await;
             }
             FrontMessage::GetVringBase { queue } => {
-                let base = self.stop(queue, false).await?;
+                let base = self.stop(queue).await?;
                 let payload = [queue.to_le_bytes(), base.to_le_bytes()].concat();
                 return Ok(Answer::Reply(payload));
             }
@@ -436,18 +407,26 @@ impl Session {
         Ok(Answer::WithFile(facts.encode().to_vec(), file))
     }
 
-    /// Does something with a queue, if it runs.
-    async fn on_queue(&self, ix: u32, change: impl FnOnce(&Queue) + Send + 'static) {
-        let Some(running) = self.queues.get(ix as usize).and_then(|queue| queue.running.as_ref()) else {
-            return;
-        };
-        let key = running.key();
-        let call = self.core.call(running.core, move |core| async move {
-            if let Some(queue) = core.local::<Queue>(key) {
-                change(&queue);
-            }
+    /// Does something with a queue, if it runs. A queue of another core is told of it even before
+    /// the future is awaited.
+    fn on_queue<F>(&self, ix: u32, change: F) -> impl Future<Output = ()> + use<F>
+    where
+        F: FnOnce(&Queue) + Send + 'static,
+    {
+        let running = self.queues.get(ix as usize).and_then(|queue| queue.running.as_ref());
+        let call = running.map(|running| {
+            let key = running.key();
+            self.core.call(running.core, move |core| async move {
+                if let Some(queue) = core.local::<Queue>(key) {
+                    change(&queue);
+                }
+            })
         });
-        call.await;
+        async move {
+            if let Some(call) = call {
+                call.await;
+            }
+        }
     }
 
     async fn set_call(&mut self, ix: u32, event: Option<OwnedFd>) -> Result<(), SessionFault> {
@@ -461,13 +440,14 @@ impl Session {
     async fn start(&mut self, ix: u32, kick: Option<OwnedFd>) -> Result<(), SessionFault> {
         if self.queue(ix)?.running.is_some() {
             // Another event: the queue is taken up anew where it is.
-            self.queue(ix)?.base = self.stop(ix, false).await?;
+            self.stop(ix).await?;
         }
         self.disk.wait_until_drained().await;
         let parts = self.parts_of(ix, kick)?;
         let core = CoreIx((self.first_core + ix as usize) % self.core.cores());
         let running = RunningQueue { core, name: Arc::new(()) };
         let (key, volume, client) = (running.key(), self.disk.volume.clone(), self.client);
+        self.queue(ix)?.running = Some(running);
         let (tell, mut told) = mailbox();
         let begun = self.core.call(core, move |core| async move {
             let queue = Queue::new(&core, parts(volume.open(&core)?.for_client(client)));
@@ -486,7 +466,6 @@ impl Session {
                 faulted.set();
             }
         });
-        self.queue(ix)?.running = Some(running);
         Ok(())
     }
 
@@ -524,25 +503,39 @@ impl Session {
         Ok(move |volume| QueueParts { volume, ring, memory, kick, call, enabled, flushes, serial })
     }
 
-    /// Ends a queue and returns where its ring goes on.
-    async fn stop(&mut self, ix: u32, sever: bool) -> Result<u32, SessionFault> {
+    /// Ends a queue once the volume has answered what was begun there, and returns where its ring
+    /// goes on.
+    ///
+    /// # Cancellation
+    /// Dropping the future leaves the queue ending, and among those that run.
+    async fn stop(&mut self, ix: u32) -> Result<u32, SessionFault> {
         let queue = self.queue(ix)?;
-        let Some(running) = queue.running.take() else { return Ok(queue.base) };
-        let key = running.key();
-        let stop = self.core.call(running.core, move |core| async move {
-            let queue = core.take_local::<Queue>(key)?;
-            Some(queue.stop(sever).await)
+        let Some(running) = &queue.running else { return Ok(queue.base) };
+        let (core, key) = (running.core, running.key());
+        let _draining = Draining::of(&self.disk);
+        let stop = self.core.call(core, move |core| async move {
+            let base = core.local::<Queue>(key)?.stop().await;
+            core.take_local::<Queue>(key);
+            Some(base)
         });
         let base = stop.await.unwrap_or_default();
-        self.queue(ix)?.base = base;
+        let queue = self.queue(ix)?;
+        (queue.running, queue.base) = (None, base);
         Ok(base)
     }
 
-    /// Ends all queues.
+    /// Ends all queues. Each takes nothing more, and if they are severed touches nothing of the
+    /// guest's memory any more, before the first one is waited for.
     async fn stop_all(&mut self, sever: bool) {
-        for ix in 0..self.queues.len() as u32 {
+        let queues = 0..self.queues.len() as u32;
+        let told: Vec<_> =
+            queues.clone().map(|ix| self.on_queue(ix, move |queue| queue.end(sever))).collect();
+        for told in told {
+            told.await;
+        }
+        for ix in queues {
             // Every queue here exists.
-            let _ = self.stop(ix, sever).await;
+            let _ = self.stop(ix).await;
         }
     }
 }

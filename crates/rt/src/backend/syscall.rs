@@ -140,7 +140,7 @@ fn stream_fd(op: &Op) -> i32 {
     let fd = match op {
         Op::Accept { listener, .. } => listener.descriptor(),
         Op::Recv { stream, .. } | Op::Send { stream, .. } => stream.descriptor(),
-        Op::Poll { fd } => Some(fd.as_fd()),
+        Op::Poll { fd, .. } => Some(fd.as_fd()),
         _ => unreachable!("drives do not wait here"),
     };
     fd.map_or(-1, |fd| fd.as_raw_fd())
@@ -149,7 +149,8 @@ fn stream_fd(op: &Op) -> i32 {
 /// What a stream operation waits for.
 fn wish(op: &Op) -> libc::pollfd {
     let (fd, events) = match op {
-        Op::Accept { .. } | Op::Recv { .. } | Op::Poll { .. } => (stream_fd(op), libc::POLLIN),
+        Op::Accept { .. } | Op::Recv { .. } => (stream_fd(op), libc::POLLIN),
+        Op::Poll { events, .. } => (stream_fd(op), *events),
         Op::Send { .. } => (stream_fd(op), libc::POLLOUT),
         _ => unreachable!("drives do not wait here"),
     };

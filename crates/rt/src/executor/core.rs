@@ -279,9 +279,21 @@ impl Core {
     /// Waits until `fd` is readable. Works on a duplicate, so the caller may close its own.
     #[track_caller]
     pub fn readable(&self, fd: &impl AsFd) -> OpFuture<Result<(), IoError>> {
+        self.start_poll(fd, libc::POLLIN)
+    }
+
+    /// Waits until the peer of a connection has closed it or will send no more, whatever of what it
+    /// sent is still unread. Works on a duplicate.
+    #[track_caller]
+    pub fn hung_up(&self, fd: &impl AsFd) -> OpFuture<Result<(), IoError>> {
+        self.start_poll(fd, libc::POLLRDHUP)
+    }
+
+    #[track_caller]
+    fn start_poll(&self, fd: &impl AsFd, events: libc::c_short) -> OpFuture<Result<(), IoError>> {
         let finish: Finish<Result<(), IoError>> = |result, _| result.map(drop);
         match fd.as_fd().try_clone_to_owned() {
-            Ok(fd) => self.start(Op::Poll { fd }, Outcome::Open, finish),
+            Ok(fd) => self.start(Op::Poll { fd, events }, Outcome::Open, finish),
             Err(error) => {
                 let known = Outcome::Known(Err(IoError::from_std(&error)));
                 self.start(Op::Flush { device: None }, known, finish)

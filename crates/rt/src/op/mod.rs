@@ -142,10 +142,12 @@ pub enum Op {
         /// How many bytes earlier rounds have sent.
         moved: usize,
     },
-    /// Wait until a descriptor is readable.
+    /// Wait until something happens at a descriptor.
     Poll {
         /// Our own duplicate, so that the number cannot be reused under us.
         fd: OwnedFd,
+        /// What: bits of `poll`.
+        events: libc::c_short,
     },
 }
 
@@ -245,6 +247,7 @@ impl fmt::Display for Op {
             Op::Accept { .. } => f.write_str("accept a connection"),
             Op::Recv { .. } => f.write_str("receive"),
             Op::Send { .. } => f.write_str("send"),
+            Op::Poll { events, .. } if events & libc::POLLIN == 0 => f.write_str("wait for a hang-up"),
             Op::Poll { .. } => f.write_str("wait until readable"),
         }
     }

@@ -120,7 +120,7 @@ impl Flight {
                     }
                 }
             }
-            Op::Poll { .. } => opcode::PollAdd::new(fd, libc::POLLIN as u32).build(),
+            Op::Poll { events, .. } => opcode::PollAdd::new(fd, u32::from(events.cast_unsigned())).build(),
         })
     }
 
@@ -155,7 +155,7 @@ fn stream_fd(op: &Op) -> Option<i32> {
     Some(match op {
         Op::Accept { listener, .. } => listener.descriptor()?.as_raw_fd(),
         Op::Recv { stream, .. } | Op::Send { stream, .. } => stream.descriptor()?.as_raw_fd(),
-        Op::Poll { fd } => fd.as_raw_fd(),
+        Op::Poll { fd, .. } => fd.as_raw_fd(),
         _ => unreachable!("drives are not streams"),
     })
 }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::event::{EventfdFlags, eventfd};
 use support::{MIB, volume, within};
 use wattle_engine::volume::qos::{QosLimits, QosRate, QosRates, QosScope, QosSite, QosUnit};
 use wattle_engine::{Volume, VolumeRef};
@@ -24,6 +25,7 @@ mod front {
     pub const SET_VRING_BASE: u32 = 10;
     pub const GET_VRING_BASE: u32 = 11;
     pub const SET_VRING_KICK: u32 = 12;
+    pub const SET_VRING_CALL: u32 = 13;
     pub const SET_PROTOCOL_FEATURES: u32 = 16;
     pub const SET_VRING_ENABLE: u32 = 18;
     pub const RESET_DEVICE: u32 = 34;
@@ -283,4 +285,20 @@ fn no_queue_begins_before_what_a_stopping_one_had_begun_is_done() {
             });
         }
     }
+}
+
+/// The server before was killed between a completion and its interrupt. rust-vmm's front ends name
+/// the event before the queue begins.
+#[test]
+fn an_interrupt_that_may_have_been_lost_comes_when_a_queue_begins() {
+    with_disk(1, async |rig| {
+        let guest = Guest::connect(&rig, &Guest::memory()).await;
+        let call = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        guest.describe(0, 0).await;
+        guest.ask(front::SET_VRING_CALL, &longs(&[0]), Some(&call)).await;
+        assert!(rustix::io::read(&call, &mut [0; 8]).is_err(), "no queue runs");
+        guest.kick(0).await;
+        guest.ask(front::SET_VRING_ENABLE, &words(&[0, 1]), None).await;
+        rig.core.readable(&call).await.unwrap();
+    });
 }

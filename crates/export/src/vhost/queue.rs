@@ -161,6 +161,8 @@ impl Queue {
         let mut patience = Patience::default();
         let mut kicked = self.kick.as_ref().map(|kick| Kick::new(&self.core, kick));
         self.want_no_kick();
+        // A server that was killed may have completed chains without a call.
+        self.call();
         while !self.stopping.get() {
             let began = if self.enabled.get() { self.take(&mut chain)? } else { 0 };
             let completed = self.tell();

@@ -17,6 +17,11 @@ use wattle_rt::WallTime;
 const GRANULE_BYTES_MIN: u64 = 64 << 10;
 /// A map has at most so many granules: 16 MiB of memory.
 const GRANULES_MAX: u64 = 1 << 27;
+/// Granules of one word.
+const WORD_GRANULES: u64 = u64::BITS as u64;
+/// Words that one answer looks at: with as many checkpoints as there may be, far less than a
+/// millisecond. At the smallest granules they are 64 GiB.
+const WORDS_AT_ONCE_MAX: u64 = 1 << 14;
 /// Checkpoints of one volume.
 pub const CHECKPOINTS_MAX: usize = 32;
 
@@ -38,7 +43,7 @@ impl ChangeMap {
     fn new(name: &str, since: WallTime, size_bytes: u64) -> Self {
         let least = size_bytes.div_ceil(GRANULES_MAX).next_power_of_two();
         let granule_bytes = least.max(GRANULE_BYTES_MIN);
-        let words = size_bytes.div_ceil(granule_bytes).div_ceil(64);
+        let words = size_bytes.div_ceil(granule_bytes).div_ceil(WORD_GRANULES);
         Self {
             name: name.to_owned(),
             since,
@@ -74,18 +79,21 @@ impl ChangeMap {
         (self.changed.load(Ordering::Relaxed) * self.granule_bytes).min(self.size_bytes)
     }
 
-    /// Runs that cover a range, in order: how long each is, in bytes, and whether it has changed;
-    /// at most `count_max` of them, and at least one unless the range is empty.
+    /// Runs that cover a range from its start on, in order: how long each is, in bytes, and whether
+    /// it has changed; at most `count_max` of them, and at least one unless the range is empty. They
+    /// may end before the range does also where there are fewer: a long range is answered in parts.
     #[must_use]
     pub fn runs(&self, range: Range<u64>, count_max: usize) -> Vec<(u64, bool)> {
         let mut runs: Vec<(u64, bool)> = Vec::new();
         let mut at = range.start;
+        let looked_end = (at / self.granule_bytes / WORD_GRANULES).saturating_add(WORDS_AT_ONCE_MAX);
         while at < range.end {
-            let granule = at / self.granule_bytes;
             let is_new = at >= self.size_bytes;
-            let limit = if is_new { range.end } else { self.size_bytes.min(range.end) };
-            let end = ((granule + 1) * self.granule_bytes).min(limit);
-            let changed = is_new || self.is_set(granule);
+            if !is_new && at / self.granule_bytes / WORD_GRANULES >= looked_end {
+                break;
+            }
+            let (changed, end) = if is_new { (true, range.end) } else { self.run_in_word(at) };
+            let end = end.min(range.end);
             let count = runs.len();
             match runs.last_mut() {
                 Some((len, last)) if *last == changed => *len += end - at,
@@ -97,8 +105,17 @@ impl ChangeMap {
         runs
     }
 
-    fn is_set(&self, granule: u64) -> bool {
-        self.granules[(granule / 64) as usize].load(Ordering::SeqCst) >> (granule % 64) & 1 == 1
+    /// Whether a byte of the checkpoint's volume has changed, and up to where as much as one word
+    /// tells has changed as it has.
+    fn run_in_word(&self, at: u64) -> (bool, u64) {
+        let granule = at / self.granule_bytes;
+        let word = self.granules[(granule / WORD_GRANULES) as usize].load(Ordering::SeqCst);
+        let rest = word >> (granule % WORD_GRANULES);
+        let changed = rest & 1 == 1;
+        let alike = if changed { rest.trailing_ones() } else { rest.trailing_zeros() };
+        let left = WORD_GRANULES - granule % WORD_GRANULES;
+        let end = (granule + u64::from(alike).min(left)) * self.granule_bytes;
+        (changed, end.min(self.size_bytes))
     }
 
     fn note(&self, range: &Range<u64>) {
@@ -106,13 +123,21 @@ impl ChangeMap {
         if range.start >= end {
             return;
         }
-        for granule in range.start / self.granule_bytes..end.div_ceil(self.granule_bytes) {
-            let word = &self.granules[(granule / 64) as usize];
-            let bit = 1 << (granule % 64);
+        let granules = range.start / self.granule_bytes..end.div_ceil(self.granule_bytes);
+        let mut changed = 0;
+        for ix in granules.start / WORD_GRANULES..granules.end.div_ceil(WORD_GRANULES) {
+            let first = granules.start.saturating_sub(ix * WORD_GRANULES);
+            let after = (granules.end - ix * WORD_GRANULES).min(WORD_GRANULES);
+            let mask = u64::MAX << first & u64::MAX >> (WORD_GRANULES - after);
+            let word = &self.granules[ix as usize];
             // A word that other cores write too is only written where that changes it.
-            if word.load(Ordering::SeqCst) & bit == 0 && word.fetch_or(bit, Ordering::SeqCst) & bit == 0 {
-                self.changed.fetch_add(1, Ordering::Relaxed);
+            if word.load(Ordering::SeqCst) & mask != mask {
+                let before = word.fetch_or(mask, Ordering::SeqCst);
+                changed += u64::from((mask & !before).count_ones());
             }
+        }
+        if changed > 0 {
+            self.changed.fetch_add(changed, Ordering::Relaxed);
         }
     }
 }
@@ -245,14 +270,26 @@ mod tests {
         assert_eq!(large.changed_bytes(), large.granule_bytes);
     }
 
+    #[test]
+    fn a_long_range_is_answered_in_parts() {
+        const ONCE: u64 = WORDS_AT_ONCE_MAX * WORD_GRANULES * K64;
+        let size = 3 * ONCE;
+        let map = ChangeMap::new("large", SINCE, size);
+        map.note(&(2 * ONCE - K64..size));
+        assert_eq!(map.runs(0..size, 9), [(ONCE, false)]);
+        assert_eq!(map.runs(ONCE..size, 9), [(ONCE - K64, false), (K64, true)]);
+        assert_eq!(map.runs(2 * ONCE..2 * size, 9), [(ONCE + size, true)], "and what it has grown by");
+        assert_eq!(map.changed_bytes(), ONCE + K64);
+    }
+
     proptest! {
-        /// Against a byte for each sector.
+        /// Against a byte for each sector, over five words of which the last granule is cut.
         #[test]
         fn runs_cover_a_range_and_what_changed_in_it(
-            changed in prop::collection::vec((0u64..4000, 1u64..600), 0..12),
-            asked in (0u64..4000, 1u64..4096),
+            changed in prop::collection::vec((0u64..40_000, prop_oneof![1u64..600, 1u64..30_000]), 0..12),
+            asked in (0u64..40_000, 1u64..40_000),
         ) {
-            const SECTORS: u64 = 4096;
+            const SECTORS: u64 = 40_000;
             let changes = Changes::default();
             changes.begin("a", SINCE, SECTORS * 512).unwrap();
             let mut dirty = vec![false; SECTORS as usize];
@@ -268,8 +305,8 @@ mod tests {
                 runs.iter().flat_map(|(len, changed)| vec![*changed; (len / 512) as usize]).collect();
             prop_assert_eq!(&told[..], &dirty[start as usize..end as usize]);
             prop_assert!(runs.windows(2).all(|pair| pair[0].1 != pair[1].1));
-            let dirty_bytes = dirty.iter().filter(|dirty| **dirty).count() as u64 * 512;
-            prop_assert_eq!(changes.maps()[0].changed_bytes(), dirty_bytes);
+            let granules = dirty.chunks((K64 / 512) as usize).filter(|granule| granule[0]).count() as u64;
+            prop_assert_eq!(changes.maps()[0].changed_bytes(), (granules * K64).min(SECTORS * 512));
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -111,6 +112,11 @@ fn longs(longs: &[u64]) -> Vec<u8> {
     longs.iter().flat_map(|long| long.to_le_bytes()).collect()
 }
 
+/// One region, all of a guest's memory.
+fn memory_table() -> Vec<u8> {
+    [words(&[1, 0]), longs(&[0, MEMORY as u64, 0, 0])].concat()
+}
+
 impl Guest {
     fn memory() -> Rc<Memory> {
         let (shared, file) = SharedMemory::create(MEMORY).unwrap();
@@ -125,8 +131,7 @@ impl Guest {
         const FEATURES: u64 = 1 << 9 | 1 << 12 | 1 << 30 | 1 << 32;
         guest.say(front::SET_PROTOCOL_FEATURES, &longs(&[REPLY_ACK | RESET_DEVICE]), None);
         guest.ask(front::SET_FEATURES, &longs(&[FEATURES]), None).await;
-        let table = [words(&[1, 0]), longs(&[0, MEMORY as u64, 0, 0])].concat();
-        guest.ask(front::SET_MEM_TABLE, &table, Some(&memory.file)).await;
+        guest.ask(front::SET_MEM_TABLE, &memory_table(), Some(&memory.file)).await;
         guest
     }
 
@@ -285,6 +290,29 @@ fn no_queue_begins_before_what_a_stopping_one_had_begun_is_done() {
             });
         }
     }
+}
+
+#[test]
+fn a_descriptor_that_could_let_the_server_wait_ends_the_connection() {
+    with_disk(1, async |rig| {
+        let memory = Guest::memory();
+        let pipe = OwnedFd::from(std::io::pipe().unwrap().0);
+        let zero = OwnedFd::from(File::open("/dev/zero").unwrap());
+        for (request, payload, file) in [
+            (front::SET_MEM_TABLE, memory_table(), &pipe),
+            (front::SET_MEM_TABLE, memory_table(), &zero),
+            (front::SET_VRING_KICK, longs(&[0]), &zero),
+            (front::SET_VRING_KICK, longs(&[0]), &memory.file),
+            (front::SET_VRING_CALL, longs(&[0]), &memory.file),
+        ] {
+            let guest = Guest::connect(&rig, &memory).await;
+            guest.describe(0, 0).await;
+            guest.say(request, &payload, Some(file));
+            let (count, _) = rig.core.recv(&guest.stream, BufMut::alloc(1)).await;
+            // What was not read when it is closed makes it a reset.
+            assert_eq!(count.unwrap_or(0), 0, "request {request}");
+        }
+    });
 }
 
 /// The server before was killed between a completion and its interrupt. rust-vmm's front ends name

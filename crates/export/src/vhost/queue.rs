@@ -320,9 +320,11 @@ impl Queue {
 /// A queue without an event to kick by is looked at so often.
 const LOOK_PERIOD: Duration = Duration::from_micros(50);
 
-/// What a request holds: a buffer for one piece of its data, as the pool deals in them.
+/// What a request holds: a buffer for one piece of its data, as the pool deals in them, and the list
+/// of its segments, which is larger than the data where each of them is a byte.
 fn charged_bytes(request: &BlockRequest) -> u64 {
-    request.data_bytes.min(PIECE_BYTES_MAX).next_power_of_two().max(BUF_ALIGN_BYTES as u64)
+    let piece = request.data_bytes.min(PIECE_BYTES_MAX).next_power_of_two().max(BUF_ALIGN_BYTES as u64);
+    piece + (request.data.capacity() * size_of::<Segment>()) as u64
 }
 
 fn bytes_of(data: &[Segment]) -> usize {
@@ -419,6 +421,14 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn segments_are_charged_too() {
+        let data = vec![Segment { at: 0, len: 1 }; 32768];
+        let command = BlockCommand::Read(0);
+        let request = BlockRequest { command, data_bytes: data.len() as u64, data, status_at: 0 };
+        assert_eq!(charged_bytes(&request), (32 << 10) + (512 << 10));
+    }
 
     #[test]
     fn patience_grows_where_it_pays_and_goes_where_it_does_not() {

@@ -59,6 +59,10 @@ pub enum SessionFault {
     /// Memory that cannot be mapped.
     #[error("memory of {0} bytes cannot be mapped: {1}")]
     Memory(u64, IoError),
+    /// A descriptor that came along is nothing that a server can touch without waiting for another
+    /// process.
+    #[error("a descriptor that is no memory (memfd, tmpfs, hugetlbfs), no event and no Unix socket")]
+    Descriptor,
     /// More memory than there is room for.
     #[error("more than 509 regions of memory")]
     Regions,
@@ -213,7 +217,7 @@ impl Session {
     /// Receives so many bytes; false at the end.
     async fn fill(&mut self, mut bytes: &mut [u8], along: &mut Vec<OwnedFd>) -> Result<bool, SessionFault> {
         while !bytes.is_empty() {
-            match self.stream.try_receive_along(bytes) {
+            match self.stream.try_receive_harmless(bytes) {
                 Ok((0, _)) => return Ok(false),
                 Ok((count, descriptors)) => {
                     along.extend(descriptors);
@@ -234,6 +238,7 @@ impl Session {
                 }
                 Err(error) if matches!(error.errno(), libc::ECONNRESET | libc::EPIPE) => return Ok(false),
                 Err(error) if error.errno() == libc::EINTR => {}
+                Err(error) if error == IoError::INVALID => return Err(SessionFault::Descriptor),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -488,6 +493,7 @@ impl Session {
         let (flushes, serial) = (self.features & feature::FLUSH != 0, serial(self.disk.volume.name()));
         // Without extensions there is no message that enables a queue.
         let negotiated = self.features & feature::PROTOCOL != 0;
+        let kick = kick.map(Stream::from_event).transpose()?;
         let queue = self.queue(ix)?;
         let ring = GuestRing::new(&RingSetup {
             size: queue.size,
@@ -499,7 +505,6 @@ impl Session {
         });
         let ring = ring.map_err(|fault| SessionFault::Ring(ix, fault.into()))?;
         let (call, enabled) = (queue.call.clone(), queue.enabled || !negotiated);
-        let kick = kick.map(Stream::from_fd);
         Ok(move |volume| QueueParts { volume, ring, memory, kick, call, enabled, flushes, serial })
     }
 

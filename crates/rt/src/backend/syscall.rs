@@ -198,7 +198,7 @@ fn attempt(op: &mut Op) -> Option<Result<usize, IoError>> {
                 if stream.is_socket() {
                     libc::recv(fd, start, len, libc::MSG_DONTWAIT)
                 } else {
-                    libc::read(fd, start, len)
+                    read_now(fd, libc::iovec { iov_base: start, iov_len: len })
                 }
             }
         }
@@ -226,6 +226,22 @@ fn attempt(op: &mut Op) -> Option<Result<usize, IoError>> {
     match outcome(count) {
         Err(error) if matches!(error.errno(), libc::EAGAIN | libc::EINTR | libc::ECONNABORTED) => None,
         result => Some(result),
+    }
+}
+
+/// Reads what is there, as far as the kernel can tell: another process may have taken it since the
+/// descriptor was readable.
+///
+/// # Safety
+/// The part is one that the caller may have written to.
+unsafe fn read_now(fd: i32, part: libc::iovec) -> isize {
+    // SAFETY: as the caller promises; the place -1 is that of a plain read.
+    unsafe {
+        let count = libc::preadv2(fd, &raw const part, 1, -1, libc::RWF_NOWAIT);
+        if count < 0 && matches!(IoError::last_os().errno(), libc::EOPNOTSUPP | libc::ENOSYS) {
+            return libc::read(fd, part.iov_base, part.iov_len);
+        }
+        count
     }
 }
 

@@ -52,7 +52,10 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Maps the first `len` bytes of a file, readable and writable.
+    /// Maps the first `len` bytes of a file, readable and writable. An access waits for the file's
+    /// pages, so those have to be memory: see [`Stream::try_receive_harmless`].
+    ///
+    /// [`Stream::try_receive_harmless`]: crate::Stream::try_receive_harmless
     ///
     /// # Errors
     /// `EINVAL` if the file is shorter or `len` is 0; what the system says otherwise; `ENOMEM` if

@@ -1,10 +1,10 @@
 //! Descriptors that come along with the bytes of a Unix socket, and go along with them.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::base::error::IoError;
-use crate::stream::Stream;
+use crate::stream::{Stream, handed};
 
 /// Descriptors that one message may bring: the kernel allows 253.
 const DESCRIPTORS_MAX: usize = 64;
@@ -20,6 +20,31 @@ impl Stream {
     /// # Errors
     /// What the system says; `EMSGSIZE` for too many descriptors.
     pub fn try_receive_along(&self, into: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), IoError> {
+        let (count, descriptors, too_many) = self.receive_along(into)?;
+        if too_many { Err(IoError::from_errno(libc::EMSGSIZE)) } else { Ok((count, descriptors)) }
+    }
+
+    /// The same from a peer that may send along anything: no call on what comes back waits for
+    /// another process. It is memory (a file of tmpfs or hugetlbfs), an event, or a Unix socket.
+    ///
+    /// # Errors
+    /// As [`Self::try_receive_along`]; `EINVAL` if something else came along, which is closed
+    /// without a wait.
+    pub fn try_receive_harmless(&self, into: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), IoError> {
+        let (count, descriptors, too_many) = self.receive_along(into)?;
+        let refused = match too_many {
+            true => libc::EMSGSIZE,
+            false if descriptors.iter().all(|fd| handed::is_harmless(fd.as_fd())) => {
+                return Ok((count, descriptors));
+            }
+            false => libc::EINVAL,
+        };
+        handed::close(descriptors);
+        Err(IoError::from_errno(refused))
+    }
+
+    /// Takes bytes and descriptors, and whether there were too many of these.
+    fn receive_along(&self, into: &mut [u8]) -> Result<(usize, Vec<OwnedFd>, bool), IoError> {
         let Some(socket) = self.descriptor() else { return Err(IoError::UNSUPPORTED) };
         let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
         let mut control = MaybeUninit::<[libc::cmsghdr; CONTROL_HEADERS]>::zeroed();
@@ -49,10 +74,8 @@ impl Stream {
                 header = libc::CMSG_NXTHDR(&raw const message, header);
             }
         }
-        if message.msg_flags & libc::MSG_CTRUNC != 0 || descriptors.len() > DESCRIPTORS_MAX {
-            return Err(IoError::from_errno(libc::EMSGSIZE));
-        }
-        Ok((received, descriptors))
+        let too_many = message.msg_flags & libc::MSG_CTRUNC != 0 || descriptors.len() > DESCRIPTORS_MAX;
+        Ok((received, descriptors, too_many))
     }
 
     /// Sends bytes in one piece, with a descriptor that goes along. It never waits: a peer that
@@ -96,7 +119,6 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     #[test]
     #[cfg_attr(miri, ignore = "sockets")]
@@ -113,6 +135,12 @@ mod tests {
         assert_ne!(descriptors[0].as_raw_fd(), file.as_raw_fd());
         let (count, descriptors) = ours.try_receive_along(&mut bytes).unwrap();
         assert_eq!((count, &bytes[..2], descriptors.len()), (2, &b"de"[..], 0));
+        let anything = std::fs::File::open("/dev/zero").unwrap();
+        theirs.try_send_along(b"f", Some(anything.as_fd())).unwrap();
+        theirs.try_send_along(b"g", Some(theirs.as_fd())).unwrap();
+        let refused = ours.try_receive_harmless(&mut bytes).map(|_| ()).unwrap_err();
+        assert_eq!(refused.errno(), libc::EINVAL);
+        assert_eq!(ours.try_receive_harmless(&mut bytes).unwrap().1.len(), 1);
         drop(theirs);
         assert_eq!(ours.try_receive_along(&mut bytes).unwrap().0, 0);
     }

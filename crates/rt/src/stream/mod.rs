@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 mod along;
 pub(crate) mod doorbell;
+mod handed;
 pub(crate) mod peer;
+mod signals;
 mod unix_path;
 pub(crate) mod wire;
 

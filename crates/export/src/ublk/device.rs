@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! 1. A device is taken over only for the volume whose mark it has, and never for one that is
-//!    smaller than what the kernel was told.
+//!    smaller than what the kernel was told, or takes no writes where the kernel was told that it
+//!    does: writes that wait there would fail. It goes on waiting then.
 //! 2. A device that is claimed (mounted, in swap, below another one) when its server ends orderly
 //!    stays, as after a crash: its requests wait for the next server.
 
@@ -21,8 +22,8 @@ use wattle_rt::{BufMut, Core, CoreIx, Instant, IoError, JoinHandle, race};
 
 use super::limits::{DEPTH, LOOK, PATIENCE, QUEUES_MAX, REQUEST_BYTES_MAX};
 use super::protocol::{
-    DeviceInfo, DeviceState, DiskParameters, INFO_BYTES, PARAMETER_BYTES, command, feature, is_ours, mark_of,
-    told_size_bytes,
+    DeviceInfo, DeviceState, DiskParameters, INFO_BYTES, PARAMETER_BYTES, ToldDisk, command, feature,
+    is_ours, mark_of,
 };
 use super::queue::DeviceShard;
 
@@ -62,6 +63,9 @@ pub enum UblkError {
         /// What there is.
         size_bytes: u64,
     },
+    /// Writes may wait there, and would fail.
+    #[error("/dev/ublkb{0} waits for this volume to be written to, and it is only read here")]
+    ReadOnly(u32),
     /// The node by which requests are taken cannot be opened.
     #[error("{path} cannot be opened: {error}")]
     Node {
@@ -164,12 +168,12 @@ impl Driver {
         info.first_chunk().map(DeviceInfo::decode).ok_or(IoError::INVALID)
     }
 
-    async fn told_size_bytes(&self, device: u32) -> Result<u64, IoError> {
+    async fn told(&self, device: u32) -> Result<ToldDisk, IoError> {
         let mut ask = [0; PARAMETER_BYTES];
         ask[..4].copy_from_slice(&(PARAMETER_BYTES as u32).to_ne_bytes());
         let (result, parameters) = self.command(command::GET_PARAMETERS, device, 0, &ask).await;
         result?;
-        parameters.first_chunk().map(told_size_bytes).ok_or(IoError::INVALID)
+        parameters.first_chunk().map(ToldDisk::decode).ok_or(IoError::INVALID)
     }
 
     /// The devices that some wattle server made, and that this process may look at.
@@ -259,7 +263,7 @@ impl Device {
         numbering: Numbering<'_>,
     ) -> Result<Self, UblkError> {
         let disk = parameters(&driver.core, volume)?;
-        let mut device = match Self::take_over(driver, disk.size_bytes, identity).await? {
+        let mut device = match Self::take_over(driver, &disk, identity).await? {
             Some(device) => device,
             None => Self::make(driver, &disk, identity, numbering).await?,
         };
@@ -280,7 +284,7 @@ impl Device {
     /// Finds the device of an earlier server of this volume, waiting until that has ended.
     async fn take_over(
         driver: &Rc<Driver>,
-        size_bytes: u64,
+        disk: &DiskParameters,
         identity: &str,
     ) -> Result<Option<Self>, UblkError> {
         let mark = mark_of(identity);
@@ -300,11 +304,8 @@ impl Device {
             driver.delete(number).await.map_err(|error| failed("removing its old device", error))?;
             return Ok(None);
         }
-        let told = driver.told_size_bytes(number).await;
-        let told_bytes = told.map_err(|error| failed("looking at its device", error))?;
-        if told_bytes > size_bytes {
-            return Err(UblkError::Smaller { number, told_bytes, size_bytes });
-        }
+        let told = driver.told(number).await.map_err(|error| failed("looking at its device", error))?;
+        can_be(number, told, disk)?;
         Self::until(driver, deadline, || driver.order(command::START_RECOVERY, number, 0))
             .await
             .map_err(|error| failed("taking its device over", error))?;
@@ -316,7 +317,7 @@ impl Device {
             key: Arc::new(mark),
             sessions: Vec::new(),
             taken_over: true,
-            told_bytes,
+            told_bytes: told.size_bytes,
         }))
     }
 
@@ -518,6 +519,18 @@ impl Driver {
     }
 }
 
+/// Whether a disk does what the kernel was told of a device before.
+fn can_be(number: u32, told: ToldDisk, disk: &DiskParameters) -> Result<(), UblkError> {
+    let (told_bytes, size_bytes) = (told.size_bytes, disk.size_bytes);
+    if told_bytes > size_bytes {
+        return Err(UblkError::Smaller { number, told_bytes, size_bytes });
+    }
+    if disk.read_only && !told.read_only {
+        return Err(UblkError::ReadOnly(number));
+    }
+    Ok(())
+}
+
 fn block_path(number: u32) -> String {
     format!("/dev/ublkb{number}")
 }
@@ -539,4 +552,26 @@ fn is_passing(error: IoError) -> bool {
 
 fn failed(doing: &'static str, error: IoError) -> UblkError {
     UblkError::Driver { doing, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_goes_on_as_nothing_less_than_the_kernel_was_told() {
+        let can_be = |told_bytes: u64, told_read_only: bool, read_only: bool| {
+            let told = ToldDisk { size_bytes: told_bytes, read_only: told_read_only };
+            let (block_bytes, io_min_bytes, io_opt_bytes) = (512, 4096, 0);
+            let size_bytes = 1 << 20;
+            let disk = DiskParameters { size_bytes, read_only, block_bytes, io_min_bytes, io_opt_bytes };
+            can_be(3, told, &disk)
+        };
+        assert_eq!(can_be(1 << 20, false, true), Err(UblkError::ReadOnly(3)), "writes may wait");
+        for (told_read_only, read_only) in [(false, false), (true, false), (true, true)] {
+            assert_eq!(can_be(1 << 20, told_read_only, read_only), Ok(()));
+        }
+        let smaller = UblkError::Smaller { number: 3, told_bytes: 2 << 20, size_bytes: 1 << 20 };
+        assert_eq!(can_be(2 << 20, false, false), Err(smaller));
+    }
 }

@@ -145,6 +145,8 @@ pub(super) struct DiskParameters {
 /// `struct ublk_params` with the basic parameters and those of discarding.
 pub(super) const PARAMETER_BYTES: usize = 8 + 32 + 20;
 const SECTOR_BYTES: u64 = 512;
+/// The attribute of a disk that takes no writes.
+const READ_ONLY: u32 = 1 << 0;
 
 impl DiskParameters {
     /// The driver has sizes as powers of two: the chunk is told if it is one, and so is the stripe;
@@ -152,7 +154,6 @@ impl DiskParameters {
     pub(super) fn encode(&self, request_bytes_max: u32) -> [u8; PARAMETER_BYTES] {
         const BASIC: u32 = 1 << 0;
         const DISCARD: u32 = 1 << 1;
-        const READ_ONLY: u32 = 1 << 0;
         const VOLATILE_CACHE: u32 = 1 << 2;
         const FUA: u32 = 1 << 3;
         let block = self.block_bytes.clamp(512, 4096);
@@ -179,10 +180,20 @@ impl DiskParameters {
     }
 }
 
-/// The size that the kernel was told of a device, in bytes, from its parameters.
-pub(super) fn told_size_bytes(parameters: &[u8; PARAMETER_BYTES]) -> u64 {
-    let sectors = u64::from_ne_bytes(*parameters[24..].first_chunk().expect("60 bytes"));
-    sectors.saturating_mul(SECTOR_BYTES)
+/// What the kernel was told of a device, and programs rely on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ToldDisk {
+    pub size_bytes: u64,
+    pub read_only: bool,
+}
+
+impl ToldDisk {
+    pub(super) fn decode(parameters: &[u8; PARAMETER_BYTES]) -> Self {
+        let attributes = u32::from_ne_bytes(*parameters[8..].first_chunk().expect("60 bytes"));
+        let sectors = u64::from_ne_bytes(*parameters[24..].first_chunk().expect("60 bytes"));
+        let size_bytes = sectors.saturating_mul(SECTOR_BYTES);
+        Self { size_bytes, read_only: attributes & READ_ONLY != 0 }
+    }
 }
 
 /// What a volume is asked for.
@@ -273,13 +284,14 @@ mod tests {
         assert_eq!((word(&bytes, 0), word(&bytes, 4), word(&bytes, 8)), (60, 3, 12));
         assert_eq!(bytes[12..16], [9, 12, 18, 16], "logical, physical, optimal, minimal");
         assert_eq!((word(&bytes, 16), word(&bytes, 20)), (1024, 0));
-        assert_eq!(told_size_bytes(&bytes), 10 << 30);
+        assert_eq!(ToldDisk::decode(&bytes), ToldDisk { size_bytes: 10 << 30, read_only: false });
         assert_eq!((word(&bytes, 44), word(&bytes, 48), word(&bytes, 52)), (512, 4 << 20, 4 << 20));
         assert_eq!(bytes[56..60], [1, 0, 0, 0]);
         // A stripe of three chunks is no power of two; a chunk may be none either.
         (disk.io_opt_bytes, disk.read_only) = (192 << 10, true);
         let bytes = disk.encode(512 << 10);
         assert_eq!((&bytes[12..16], word(&bytes, 8), word(&bytes, 48)), (&[9, 12, 16, 16][..], 13, 0));
+        assert!(ToldDisk::decode(&bytes).read_only);
         (disk.io_min_bytes, disk.block_bytes) = (12 << 10, 4096);
         assert_eq!(disk.encode(512 << 10)[12..16], [12, 12, 12, 12]);
     }

@@ -102,6 +102,10 @@ pub fn ublk_problem_of(what: impl Into<String>, error: &UblkError) -> Problem {
         UblkError::Smaller { .. } => {
             "grow the volume back, or give the device up: unmount what is on it, and `wattle umount DEVICE`"
         }
+        UblkError::ReadOnly(_) => {
+            "serve it without --read-only, so that what waits is written; or give the device up: unmount what is on it, and \
+             `wattle umount DEVICE`"
+        }
         UblkError::Node { .. } => {
             "udev has to give it to this user (docs/operations.md); in a container, the node has to be made there"
         }

@@ -156,6 +156,7 @@ impl QueueConnection {
             && self.is_ready()
         {
             self.persist_reservations(&command, hold);
+            && self.has_feature(&command)
             return Ok(());
         }
         let done = match opcode {
@@ -163,6 +164,9 @@ impl QueueConnection {
             _ if !self.is_ready() => Err(NvmeStatus::SEQUENCE),
             opcodes::IDENTIFY => self.identify(&command).map(Answer::Data),
             opcodes::GET_LOG_PAGE => self.log_page(&command).map(Answer::Data),
+            opcodes::SET_FEATURES | opcodes::GET_FEATURES if !self.has_feature(&command) => {
+                Err(NvmeStatus::INVALID_FIELD)
+            }
             opcodes::SET_FEATURES => self.set_feature(&command).map(Answer::Result),
             opcodes::GET_FEATURES => self.feature(&command),
             // What is under way is never taken back.
@@ -403,6 +407,13 @@ impl QueueConnection {
             _ => return Err(NvmeStatus::INVALID_LOG_PAGE),
         };
         let from = offset.ok().filter(|from| *from <= log.len()).ok_or(NvmeStatus::INVALID_FIELD)?;
+    /// Whether the controller has the feature that a command names. One that hosts only discover
+    /// with asks for no proof, and has neither queues nor namespaces.
+    fn has_feature(&self, command: &NvmeCommand) -> bool {
+        let is_discovery = self.queue.get().is_some_and(|queue| queue.controller.is_discovery);
+        !is_discovery || matches!(command.word(10) as u8, features::EVENTS | features::KEEP_ALIVE)
+    }
+
         let mut part = log[from..log.len().min(from.saturating_add(length))].to_vec();
         part.resize(length, 0);
         Ok(part)

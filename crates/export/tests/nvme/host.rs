@@ -319,7 +319,12 @@ impl Host {
     }
 
     pub async fn set_feature(&mut self, feature: u8, value: u32) -> Result<u64, u16> {
-        let mut entry = self.command(9);
+        self.feature(9, feature, value).await
+    }
+
+    /// Set Features or Get Features.
+    pub async fn feature(&mut self, opcode: u8, feature: u8, value: u32) -> Result<u64, u16> {
+        let mut entry = self.command(opcode);
         entry[40] = feature;
         entry[44..48].copy_from_slice(&value.to_le_bytes());
         self.submit(&entry, &[]).await;

@@ -1,8 +1,9 @@
 //! Reservations between hosts, over both paths.
 
-use crate::host::{MOMENT, with_target};
+use crate::host::{Host, MOMENT, with_target};
 use crate::support::{pattern, within};
 use wattle_export::nbd::Limits;
+use wattle_export::nvme::DISCOVERY_NQN;
 
 const CONFLICT: u16 = 0x83;
 const REGISTER: u8 = 0x0d;
@@ -88,5 +89,27 @@ fn an_order_that_cannot_be_leaves_the_connection_as_it_was() {
         host.nsid -= 1;
         let alive = within(&rig.core, MOMENT, host.write(0, &pattern(1, 4096))).await;
         assert_eq!(alive, Some(Ok(())));
+    });
+}
+
+#[test]
+fn a_stranger_that_only_discovers_neither_sees_nor_changes_what_is_of_namespaces() {
+    const INVALID_FIELD: u16 = 0x02;
+    with_target(1, Limits::default(), async |rig| {
+        let (admin, mut queue) = rig.other_host(0, 1).await;
+        queue.reserve(REGISTER, 0, &[0, 0x11]).await.unwrap();
+        let mut stranger = Host::dial(&rig.core, rig.ports[0], 0).await;
+        stranger.connect(0, u16::MAX, DISCOVERY_NQN, 31, 0).await.unwrap();
+        stranger.enable().await;
+        for nsid in [admin.nsid, u32::MAX] {
+            stranger.nsid = nsid;
+            for (opcode, feature) in [(9, 0x83), (9, 0x82), (0x0a, 0x83), (0x0a, 0x82)] {
+                let done = stranger.feature(opcode, feature, 0).await;
+                assert_eq!(done.map_err(|status| status & 0xfff), Err(INVALID_FIELD), "{opcode} {feature:x}");
+            }
+        }
+        // What it is there for.
+        stranger.set_feature(0x0f, 120_000).await.unwrap();
+        assert_eq!(stranger.log(0x70, 4096).await.unwrap()[8], 3);
     });
 }

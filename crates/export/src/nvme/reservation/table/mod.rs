@@ -245,7 +245,14 @@ impl ReservationTable {
                 self.needs_key(host, key)?;
                 notices = self.forget(Some(host));
             }
-            ReservationOrder::Persist(persists) => self.persists = persists,
+            ReservationOrder::Persist(persists) => {
+                // The specification does not say whose matter that is. Whatever the hosts rely on
+                // that are registered, no other host takes away.
+                if !self.registrants.is_empty() && !self.registrants.contains_key(host) {
+                    return Err(NvmeStatus::RESERVATION_CONFLICT);
+                }
+                self.persists = persists;
+            }
         }
         Ok(notices)
     }

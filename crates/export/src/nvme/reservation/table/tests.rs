@@ -246,3 +246,14 @@ fn orders_are_what_their_bytes_say() {
     }
     assert_eq!(decode(0x0d, 0, &data[..15]), Err(NvmeStatus::INVALID_LENGTH));
 }
+
+#[test]
+fn what_registered_hosts_rely_on_no_other_host_changes() {
+    let mut table = ReservationTable::default();
+    assert_eq!(table.apply(&host(3), &ReservationOrder::Persist(true)), Ok(vec![]), "no host relies on it");
+    for (mut table, name) in [(registered(), "registered"), (reserved(Type::WriteExclusive), "reserved")] {
+        assert_eq!(table.apply(&host(2), &ReservationOrder::Persist(true)), Ok(vec![]), "{name}");
+        assert_eq!(table.apply(&host(3), &ReservationOrder::Persist(false)), CONFLICT, "{name}");
+        assert!(table.persists);
+    }
+}

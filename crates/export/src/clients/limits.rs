@@ -54,8 +54,8 @@ pub struct Limits {
     /// client has left its socket waiting for longest, at least this long, is closed. No client is
     /// closed while there is memory for all.
     pub stall_time_max: Duration,
-    /// After a server was told to stop, clients have this long to take
-    /// their last replies.
+    /// After a server was told to stop, clients have this long to take their last replies; NVMe
+    /// hosts also after whatever else ended their connection.
     pub drain_time_max: Duration,
 }
 

@@ -22,7 +22,9 @@ use super::limits::{
 use super::pdu::PduFrame;
 use super::reservation::{ReservationLog, opcodes as reserve};
 use super::subsystem::{DISCOVERY_NQN, Host, NamespaceNews, registers};
+use super::transfer::charged_bytes;
 use crate::clients::input::Input;
+use crate::clients::memory::Hold;
 
 mod opcodes {
     pub const GET_LOG_PAGE: u8 = 0x02;
@@ -132,7 +134,8 @@ impl QueueConnection {
     ) -> Result<(), ReadEnd> {
         self.admin.heard.set(self.core.turn_time());
         let (id, opcode) = (command.id(), command.opcode());
-        let hold = self.account.take(&self.core, 0).await;
+        let room = room_bytes(&command);
+        let hold = self.account.take(&self.core, charged_bytes(room as u64)).await;
         let is_connect = opcode == FABRICS && command.fabrics_type() == fabrics::CONNECT;
         if is_connect && frame.data_bytes > 0 {
             let (data, intact) = self.receive_data(frame, input).await?;
@@ -147,36 +150,31 @@ impl QueueConnection {
         }
         self.skip_data(frame, input).await?;
         if opcode == opcodes::ASYNC_EVENT_REQUEST && self.is_ready() {
-            drop(hold);
-            self.keep_event_request(id);
+            self.keep_event_request(id, hold);
             return Ok(());
         }
         if opcode == opcodes::SET_FEATURES
             && command.word(10) as u8 == features::RESERVATIONS_PERSIST
             && self.is_ready()
+            && self.has_feature(&command)
         {
             self.persist_reservations(&command, hold);
-            && self.has_feature(&command)
             return Ok(());
         }
         let done = match opcode {
             FABRICS => self.property(&command).map(Answer::Result),
             _ if !self.is_ready() => Err(NvmeStatus::SEQUENCE),
-            opcodes::IDENTIFY => self.identify(&command).map(Answer::Data),
-            opcodes::GET_LOG_PAGE => self.log_page(&command).map(Answer::Data),
             opcodes::SET_FEATURES | opcodes::GET_FEATURES if !self.has_feature(&command) => {
                 Err(NvmeStatus::INVALID_FIELD)
             }
+            opcodes::IDENTIFY => self.identify(&command).map(Answer::Data),
+            opcodes::GET_LOG_PAGE => self.log_page(&command).map(Answer::Data),
             opcodes::SET_FEATURES => self.set_feature(&command).map(Answer::Result),
             opcodes::GET_FEATURES => self.feature(&command),
             // What is under way is never taken back.
             opcodes::ABORT => Ok(Answer::Result(1)),
             opcodes::KEEP_ALIVE => Ok(Answer::Result(0)),
             _ => Err(NvmeStatus::INVALID_OPCODE),
-        };
-        let room = match command.data() {
-            Ok(DataSite::Transport(length)) => length as usize,
-            _ => 0,
         };
         match done {
             Ok(Answer::Data(data)) if data.len() > room => {
@@ -258,7 +256,8 @@ impl QueueConnection {
         input: &mut Input,
     ) -> Result<(), ReadEnd> {
         let id = command.id();
-        let hold = self.account.take(&self.core, 0).await;
+        let room = room_bytes(&command).min(AUTH_MESSAGE_BYTES_MAX);
+        let hold = self.account.take(&self.core, charged_bytes(room as u64)).await;
         let kind = (command.opcode() == FABRICS).then(|| command.fabrics_type());
         let sends = kind == Some(fabrics::AUTHENTICATION_SEND) && frame.data_bytes > 0;
         if sends && frame.data_bytes <= AUTH_MESSAGE_BYTES_MAX {
@@ -281,10 +280,6 @@ impl QueueConnection {
             self.complete(id, NvmeStatus::AUTHENTICATION_REQUIRED, 0, Some(hold));
             return Ok(());
         }
-        let room = match command.data() {
-            Ok(DataSite::Transport(length)) => length as usize,
-            _ => 0,
-        };
         let given = self.exchange.borrow_mut().as_mut().and_then(Exchange::give);
         match given {
             Some((message, _)) if message.len() > room => {
@@ -292,7 +287,7 @@ impl QueueConnection {
             }
             Some((mut message, proved)) => {
                 // A host's own length is what it takes.
-                message.resize(room.min(AUTH_MESSAGE_BYTES_MAX), 0);
+                message.resize(room, 0);
                 self.complete_with(id, Buf::copy_of(&message), Some(hold));
                 if proved {
                     self.trust();
@@ -407,16 +402,16 @@ impl QueueConnection {
             _ => return Err(NvmeStatus::INVALID_LOG_PAGE),
         };
         let from = offset.ok().filter(|from| *from <= log.len()).ok_or(NvmeStatus::INVALID_FIELD)?;
+        let mut part = log[from..log.len().min(from.saturating_add(length))].to_vec();
+        part.resize(length, 0);
+        Ok(part)
+    }
+
     /// Whether the controller has the feature that a command names. One that hosts only discover
     /// with asks for no proof, and has neither queues nor namespaces.
     fn has_feature(&self, command: &NvmeCommand) -> bool {
         let is_discovery = self.queue.get().is_some_and(|queue| queue.controller.is_discovery);
         !is_discovery || matches!(command.word(10) as u8, features::EVENTS | features::KEEP_ALIVE)
-    }
-
-        let mut part = log[from..log.len().min(from.saturating_add(length))].to_vec();
-        part.resize(length, 0);
-        Ok(part)
     }
 
     fn set_feature(&self, command: &NvmeCommand) -> Result<u64, NvmeStatus> {
@@ -472,10 +467,12 @@ impl QueueConnection {
         }))
     }
 
-    fn keep_event_request(&self, id: u16) {
+    fn keep_event_request(&self, id: u16, hold: Hold) {
         if self.admin.event_requests.borrow().len() >= EVENT_REQUESTS_MAX {
-            return self.complete(id, NvmeStatus::EVENT_LIMIT, 0, None);
+            return self.complete(id, NvmeStatus::EVENT_LIMIT, 0, Some(hold));
         }
+        // A request that is kept holds nothing: it may never be answered.
+        drop(hold);
         self.admin.event_requests.borrow_mut().push_back(id);
         self.tell();
     }
@@ -508,6 +505,14 @@ impl QueueConnection {
             admin.told.set(true);
             self.complete(id, NvmeStatus::SUCCESS, NOTICE | NAMESPACE_ATTRIBUTES | LOG, None);
         }
+    }
+}
+
+/// What there is room for in the answer of a command, up to the longest one.
+pub(super) fn room_bytes(command: &NvmeCommand) -> usize {
+    match command.data() {
+        Ok(DataSite::Transport(length)) => (length as usize).min(DATA_BYTES_MAX),
+        _ => 0,
     }
 }
 

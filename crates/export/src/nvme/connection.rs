@@ -10,7 +10,10 @@
 //!    data that is asked for, from the connection's own part ([`TRANSFER_BYTES_MAX`]): the reader
 //!    waits for what other tasks give back, never for what it would have to receive itself.
 //! 3. Every started command runs to its end, whatever becomes of the connection, and is completed
-//!    unless the connection broke.
+//!    unless the connection broke, or the host has not taken its answers in time after it ended.
+//! 4. Every answer belongs to a hold that its data is counted in, until it was sent: a host that
+//!    takes none makes the reader wait. What has none is bounded by the commands that have: events,
+//!    and requests for data.
 //!
 //! [`TRANSFER_BYTES_MAX`]: super::limits::TRANSFER_BYTES_MAX
 
@@ -239,9 +242,9 @@ pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, id: 
             number => queue.controller.leave(number),
         }
     }
-    if let Either::Second(()) = race(&mut writer, stopping.wait()).await {
-        race(&mut writer, core.sleep(shard.limits.drain_time_max)).await;
-    }
+    // Whatever ended the reading: answers that the host does not take keep memory, and the
+    // connection its place, for so long and no longer.
+    race(&mut writer, core.sleep(shard.limits.drain_time_max)).await;
     stream.shutdown();
 }
 
@@ -396,8 +399,9 @@ impl QueueConnection {
         }
         let is_new = self.ids.borrow_mut().insert(command.id());
         if !is_new {
+            let hold = self.account.take(&self.core, 0).await;
             self.skip_data(frame, input).await?;
-            self.respond(command.id(), NvmeStatus::ID_CONFLICT, 0, None);
+            self.respond(command.id(), NvmeStatus::ID_CONFLICT, 0, Some(hold));
             return Ok(());
         }
         self.head.set((self.head.get() + 1) % entries.max(1));

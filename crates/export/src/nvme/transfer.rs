@@ -290,8 +290,11 @@ impl QueueConnection {
 }
 
 /// What a buffer of `length` bytes costs: the pool deals in powers of two from a page on.
-fn charged_bytes(length: u64) -> u64 {
-    length.next_power_of_two().max(BUF_ALIGN_BYTES as u64)
+pub(super) fn charged_bytes(length: u64) -> u64 {
+    match length {
+        0 => 0,
+        _ => length.next_power_of_two().max(BUF_ALIGN_BYTES as u64),
+    }
 }
 
 /// What a host is told about a failure; `usual` if it is one of the drives.

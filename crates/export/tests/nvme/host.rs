@@ -118,7 +118,11 @@ pub struct Pdu {
 impl Host {
     /// Connects, and begins with digests: bit 0 of headers, bit 1 of data.
     pub async fn dial(core: &Core, port: u16, digests: u8) -> Self {
-        let stream = Stream::connect_tcp(LOCAL, port).unwrap();
+        Self::over(core, Stream::connect_tcp(LOCAL, port).unwrap(), digests).await
+    }
+
+    /// The same over a connection that there is.
+    pub async fn over(core: &Core, stream: Stream, digests: u8) -> Self {
         let mut host = Self {
             core: core.clone(),
             stream,
@@ -286,12 +290,20 @@ impl Host {
         self.answer().await.map(|(data, _)| data)
     }
 
-    pub async fn log(&mut self, page: u8, length: u32) -> Result<Vec<u8>, u16> {
+    /// A command for so many bytes of a log page.
+    pub fn get_log(&mut self, page: u8, length: u32) -> [u8; 64] {
         let mut entry = self.command(2);
         entry[32..36].copy_from_slice(&length.to_le_bytes());
         entry[39] = 0x5a;
         entry[40] = page;
-        entry[42..44].copy_from_slice(&((length / 4 - 1) as u16).to_le_bytes());
+        let words = (length / 4 - 1).to_le_bytes();
+        entry[42..44].copy_from_slice(&words[..2]);
+        entry[44..46].copy_from_slice(&words[2..]);
+        entry
+    }
+
+    pub async fn log(&mut self, page: u8, length: u32) -> Result<Vec<u8>, u16> {
+        let entry = self.get_log(page, length);
         self.submit(&entry, &[]).await;
         self.answer().await.map(|(data, _)| data)
     }

@@ -1,6 +1,7 @@
 //! The NVMe/TCP target against a host that does exactly what a test says, down to the byte.
 #![allow(clippy::unwrap_used, reason = "a failure here fails the test")]
 
+mod bounds;
 mod host;
 mod reservations;
 #[path = "../support/mod.rs"]

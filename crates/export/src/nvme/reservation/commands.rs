@@ -7,10 +7,11 @@ use wattle_rt::Buf;
 use super::table::{ReservationOrder, opcodes};
 use crate::clients::input::Input;
 use crate::clients::memory::Hold;
+use crate::nvme::admin::room_bytes;
 use crate::nvme::command::{DataSite, NvmeCommand, NvmeStatus};
 use crate::nvme::connection::{Namespace, QueueConnection, ReadEnd};
-use crate::nvme::limits::DATA_BYTES_MAX;
 use crate::nvme::pdu::PduFrame;
+use crate::nvme::transfer::charged_bytes;
 
 impl QueueConnection {
     /// Takes a command that is about reservations; `false` if it is about something else.
@@ -26,7 +27,8 @@ impl QueueConnection {
             return Ok(false);
         }
         let (id, found) = (command.id(), self.shard.namespace(command.nsid()));
-        let hold = self.account.take(&self.core, 0).await;
+        let room = if orders { 0 } else { room_bytes(command) };
+        let hold = self.account.take(&self.core, charged_bytes(room as u64)).await;
         let Some(namespace) = found else {
             self.skip_data(frame, input).await?;
             self.complete(id, NvmeStatus::INVALID_NAMESPACE, 0, Some(hold));
@@ -38,7 +40,7 @@ impl QueueConnection {
             self.skip_data(frame, input).await?;
             match orders {
                 true => self.complete(id, NvmeStatus::INVALID_LENGTH, 0, Some(hold)),
-                false => self.report(command, &namespace, hold),
+                false => self.report(command, room, &namespace, hold),
             }
             return Ok(true);
         }
@@ -78,13 +80,13 @@ impl QueueConnection {
     }
 
     /// Tells who has what.
-    fn report(&self, command: &NvmeCommand, namespace: &Namespace, hold: Hold) {
+    fn report(&self, command: &NvmeCommand, room: usize, namespace: &Namespace, hold: Hold) {
         const EXTENDED: u32 = 1;
         let length = (command.word(10) as usize).saturating_add(1).saturating_mul(4);
         let status = match command.data() {
             // Identifiers of hosts have 128 bits here.
             _ if command.word(11) & EXTENDED == 0 => NvmeStatus::HOST_ID_FORMAT,
-            Ok(DataSite::Transport(room)) if room as usize >= length && length <= DATA_BYTES_MAX => {
+            Ok(DataSite::Transport(_)) if length <= room => {
                 let mut data = namespace.gate.table().report();
                 data.resize(length, 0);
                 return self.complete_with(command.id(), Buf::copy_of(&data), Some(hold));

@@ -272,6 +272,7 @@ impl NvmeSubsystem {
     /// The connection of a controller's admin queue ended: its other connections end too.
     pub(super) fn end(&self, controller: &Controller) {
         self.lock().controllers.remove(&controller.id);
+        controller.lock().ended = true;
         controller.disconnect_queues();
     }
 }
@@ -309,10 +310,21 @@ pub(super) struct Controller {
 struct ControllerState {
     /// The host has proved its name, or need not.
     trusted: bool,
+    /// Its admin queue is gone: it gets no queue any more.
+    ended: bool,
     /// Its register CC.
     configuration: u32,
     /// The connections of its queues but the admin queue.
     queues: BTreeMap<u16, Sender<Disconnect>>,
+}
+
+impl ControllerState {
+    /// See [`Controller::status`].
+    fn status(&self) -> u32 {
+        const SHUTDOWN_COMPLETE: u32 = 0b10 << 2;
+        let shutdown = if self.configuration & SHUTDOWN != 0 { SHUTDOWN_COMPLETE } else { 0 };
+        self.configuration & ENABLE | shutdown
+    }
 }
 
 /// Offsets of registers.
@@ -344,10 +356,7 @@ impl Controller {
     /// Its register CSTS: ready while it is enabled, shut down once that was asked for. Nothing is
     /// kept that would have to be written first: what was not flushed need not survive.
     pub(super) fn status(&self) -> u32 {
-        const SHUTDOWN_COMPLETE: u32 = 0b10 << 2;
-        let configuration = self.configuration();
-        let shutdown = if configuration & SHUTDOWN != 0 { SHUTDOWN_COMPLETE } else { 0 };
-        configuration & ENABLE | shutdown
+        self.lock().status()
     }
 
     /// Whether it is enabled and not shut down.
@@ -380,13 +389,14 @@ impl Controller {
     /// # Errors
     /// It has no such queue, or has it already.
     pub(super) fn join(&self, queue: u16, disconnect: Sender<Disconnect>) -> Result<(), NvmeStatus> {
-        if !self.is_ready() || self.is_discovery {
+        // Under one lock with what ends queues: either the queue is refused, or it is ended too.
+        let mut state = self.lock();
+        if state.ended || state.status() != ENABLE || self.is_discovery {
             return Err(NvmeStatus::SEQUENCE);
         }
         if queue == 0 || queue > IO_QUEUES_MAX {
             return Err(NvmeStatus::CONNECT_INVALID);
         }
-        let mut state = self.lock();
         if state.queues.contains_key(&queue) {
             return Err(NvmeStatus::CONNECT_BUSY);
         }
@@ -451,5 +461,7 @@ mod tests {
         subsystem.end(&controller);
         assert!(first.try_recv().is_some());
         assert!(subsystem.controller(controller.id).is_none());
+        // One that found the controller before it ended.
+        assert_eq!(join(2).err(), Some(NvmeStatus::SEQUENCE));
     }
 }

@@ -61,5 +61,5 @@ pub use state::metadata::{ArrayRecord, FailCause, Metadata, RecordCause, SeatRec
 pub use state::{BAD_ENTRY_SECTORS, CounterTotals, MemberSpec, RequestLatencies};
 pub use state::{intent, metadata};
 pub use volume::{ArrayHandle, ArraySpec, ArrayStatus, ArrayTuning, MemberStatus, VolumeExtent};
-pub use volume::{Leg, MapSegment, MapSpec, MappedHandle, SegmentTarget, Volume, VolumeRef};
+pub use volume::{Leg, MapSegment, MapSpec, MappedHandle, SegmentTarget, Volume, VolumeRef, VolumeTurn};
 pub use wattle_rt::planted;

@@ -153,15 +153,19 @@ impl Volume {
         Self { place: self.place.clone(), pace }
     }
 
-    /// Waits until a request may go; what is returned is held until it is answered. The usual case,
-    /// nothing to wait for, costs no memory.
+    /// Waits until a request of this cost may go, and for nothing else. The requests of a volume
+    /// wait so by themselves; a caller that has to know when the wait is over asks for the turn,
+    /// and makes the request through it. The usual case, nothing to wait for, costs no memory.
     #[inline]
-    async fn enter(&self, cost: QosCost) -> Option<Turn<'_>> {
-        let pace = self.pace.as_deref().filter(|pace| pace.is_on())?;
-        match pace.try_enter(cost) {
-            Some(turn) => Some(turn),
-            None => Some(Box::pin(pace.enter(cost)).await),
-        }
+    pub async fn turn(&self, cost: QosCost) -> VolumeTurn<'_> {
+        let held = match self.pace.as_deref().filter(|pace| pace.is_on()) {
+            None => None,
+            Some(pace) => match pace.try_enter(cost) {
+                Some(turn) => Some(turn),
+                None => Some(Box::pin(pace.enter(cost)).await),
+            },
+        };
+        VolumeTurn { volume: self, _held: held }
     }
 
     /// Notes a change for checkpoints; what is returned is held until it is answered.
@@ -236,12 +240,7 @@ impl Volume {
     /// Fills `buf` from `offset_bytes` on. The buffer comes back whatever happens; after an error
     /// its contents mean nothing.
     pub async fn read(&self, offset_bytes: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
-        let _turn = self.enter(QosCost::read(buf.len() as u64)).await;
-        match &self.place {
-            Place::Array(array) => array.read(offset_bytes, buf).await,
-            // Maps may lie on maps.
-            Place::Mapped(mapped) => Box::pin(mapped.read(offset_bytes, buf)).await,
-        }
+        self.turn(QosCost::read(buf.len() as u64)).await.read(offset_bytes, buf).await
     }
 
     /// Writes `buf` at `offset_bytes`. With [`Durability::Fua`] it is durable when this returns.
@@ -258,12 +257,7 @@ impl Volume {
         buf: Buf,
         durability: Durability,
     ) -> Result<(), VolumeError> {
-        let _turn = self.enter(QosCost::write(buf.len() as u64)).await;
-        let _change = self.change(offset_bytes, buf.len() as u64);
-        match &self.place {
-            Place::Array(array) => array.write(offset_bytes, buf, durability).await,
-            Place::Mapped(mapped) => Box::pin(mapped.write(offset_bytes, buf, durability)).await,
-        }
+        self.turn(QosCost::write(buf.len() as u64)).await.write(offset_bytes, buf, durability).await
     }
 
     /// Makes every write that was acknowledged before, on any core, durable.
@@ -285,12 +279,7 @@ impl Volume {
     /// # Errors
     /// As [`Self::write`].
     pub async fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), VolumeError> {
-        let _turn = self.enter(QosCost::discard()).await;
-        let _change = self.change(offset_bytes, len_bytes);
-        match &self.place {
-            Place::Array(array) => array.discard(offset_bytes, len_bytes).await,
-            Place::Mapped(mapped) => Box::pin(mapped.discard(offset_bytes, len_bytes)).await,
-        }
+        self.turn(QosCost::discard()).await.discard(offset_bytes, len_bytes).await
     }
 
     /// Writes zeros; with [`Unmap::Yes`] members may free the space.
@@ -304,9 +293,66 @@ impl Volume {
         unmap: Unmap,
         durability: Durability,
     ) -> Result<(), VolumeError> {
-        let _turn = self.enter(QosCost::zeroes(len_bytes)).await;
-        let _change = self.change(offset_bytes, len_bytes);
-        match &self.place {
+        let turn = self.turn(QosCost::zeroes(len_bytes)).await;
+        turn.write_zeroes(offset_bytes, len_bytes, unmap, durability).await
+    }
+}
+
+/// A request that may go ([`Volume::turn`]): it is made by one of these, and waits for no turn.
+#[must_use]
+pub struct VolumeTurn<'a> {
+    volume: &'a Volume,
+    /// Until it is answered it counts as under way.
+    _held: Option<Turn<'a>>,
+}
+
+impl VolumeTurn<'_> {
+    /// See [`Volume::read`].
+    pub async fn read(self, offset_bytes: u64, buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
+        match &self.volume.place {
+            Place::Array(array) => array.read(offset_bytes, buf).await,
+            // Maps may lie on maps.
+            Place::Mapped(mapped) => Box::pin(mapped.read(offset_bytes, buf)).await,
+        }
+    }
+
+    /// See [`Volume::write`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn write(self, offset_bytes: u64, buf: Buf, durability: Durability) -> Result<(), VolumeError> {
+        let _change = self.volume.change(offset_bytes, buf.len() as u64);
+        match &self.volume.place {
+            Place::Array(array) => array.write(offset_bytes, buf, durability).await,
+            Place::Mapped(mapped) => Box::pin(mapped.write(offset_bytes, buf, durability)).await,
+        }
+    }
+
+    /// See [`Volume::discard`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn discard(self, offset_bytes: u64, len_bytes: u64) -> Result<(), VolumeError> {
+        let _change = self.volume.change(offset_bytes, len_bytes);
+        match &self.volume.place {
+            Place::Array(array) => array.discard(offset_bytes, len_bytes).await,
+            Place::Mapped(mapped) => Box::pin(mapped.discard(offset_bytes, len_bytes)).await,
+        }
+    }
+
+    /// See [`Volume::write_zeroes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn write_zeroes(
+        self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        unmap: Unmap,
+        durability: Durability,
+    ) -> Result<(), VolumeError> {
+        let _change = self.volume.change(offset_bytes, len_bytes);
+        match &self.volume.place {
             Place::Array(array) => array.write_zeroes(offset_bytes, len_bytes, unmap, durability).await,
             Place::Mapped(mapped) => {
                 Box::pin(mapped.write_zeroes(offset_bytes, len_bytes, unmap, durability)).await

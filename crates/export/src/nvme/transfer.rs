@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use wattle_engine::volume::qos::QosCost;
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Durability};
 
@@ -133,50 +134,65 @@ impl QueueConnection {
         data: Option<Buf>,
         hold: Hold,
     ) {
-        let admitted = self.admit(namespace, plan.access());
-        let _admission = match admitted {
-            Ok(admission) => admission,
-            Err(status) => return self.complete(id, status, 0, Some(hold)),
-        };
+        match self.execute(plan, namespace, data).await {
+            Ok(Some(data)) => self.complete_with(id, data, Some(hold)),
+            Ok(None) => self.complete(id, NvmeStatus::SUCCESS, 0, Some(hold)),
+            Err(status) => self.complete(id, status, 0, Some(hold)),
+        }
+    }
+
+    /// Does what a command asks for; the data that it gives.
+    ///
+    /// It is admitted only once its turn has come: an order about reservations waits for what was
+    /// admitted, and not for what limits hold back. That is judged by what the order made of them.
+    async fn execute(
+        &self,
+        plan: IoPlan,
+        namespace: &Rc<Namespace>,
+        data: Option<Buf>,
+    ) -> Result<Option<Buf>, NvmeStatus> {
         let volume = &self.volume_of(namespace);
-        let (done, status) = match plan {
-            IoPlan::Read(range) => {
-                let buf = BufMut::alloc(range.length_bytes as usize);
-                let (result, buf) = volume.read(range.offset_bytes, buf).await;
-                if result.is_ok() {
-                    return self.complete_with(id, buf.freeze(), Some(hold));
-                }
-                (result, NvmeStatus::READ_ERROR)
+        let admit = || self.admit(namespace, plan.access());
+        let fault = |error| status_of(error, NvmeStatus::WRITE_FAULT);
+        match plan {
+            IoPlan::Read(IoRange { offset_bytes, length_bytes }) => {
+                let turn = volume.turn(QosCost::read(length_bytes)).await;
+                let _admission = admit()?;
+                let (result, buf) = turn.read(offset_bytes, BufMut::alloc(length_bytes as usize)).await;
+                result.map_err(|error| status_of(error, NvmeStatus::READ_ERROR))?;
+                return Ok(Some(buf.freeze()));
             }
-            IoPlan::Write(range, durability, _) => {
+            IoPlan::Write(IoRange { offset_bytes, length_bytes }, durability, _) => {
                 let data = data.expect("a write was read with its data");
-                (volume.write(range.offset_bytes, data, durability).await, NvmeStatus::WRITE_FAULT)
+                let turn = volume.turn(QosCost::write(length_bytes)).await;
+                let _admission = admit()?;
+                turn.write(offset_bytes, data, durability).await.map_err(fault)?;
             }
-            IoPlan::Flush => (volume.flush().await, NvmeStatus::WRITE_FAULT),
-            IoPlan::WriteZeroes(range, unmap, durability) => {
-                let zeroed =
-                    volume.write_zeroes(range.offset_bytes, range.length_bytes, unmap, durability).await;
-                (zeroed, NvmeStatus::WRITE_FAULT)
+            IoPlan::Flush => {
+                let _admission = admit()?;
+                volume.flush().await.map_err(fault)?;
+            }
+            IoPlan::WriteZeroes(IoRange { offset_bytes, length_bytes }, unmap, durability) => {
+                let turn = volume.turn(QosCost::zeroes(length_bytes)).await;
+                let _admission = admit()?;
+                turn.write_zeroes(offset_bytes, length_bytes, unmap, durability).await.map_err(fault)?;
             }
             IoPlan::Discard(count) => {
+                // Also of one without ranges.
+                drop(admit()?);
                 let data = data.expect("the ranges came with the command");
-                let ranges = match discard_ranges(&data, count, volume.size_bytes()) {
-                    Ok(ranges) => ranges,
-                    Err(status) => return self.complete(id, status, 0, Some(hold)),
-                };
-                let mut discarded = Ok(());
-                for range in ranges.into_iter().filter(|range| range.length_bytes > 0) {
-                    discarded = volume.discard(range.offset_bytes, range.length_bytes).await;
-                    if discarded.is_err() {
-                        break;
+                let ranges = discard_ranges(&data, count, volume.size_bytes())?;
+                for IoRange { offset_bytes, length_bytes } in ranges {
+                    if length_bytes > 0 {
+                        let turn = volume.turn(QosCost::discard()).await;
+                        let _admission = admit()?;
+                        turn.discard(offset_bytes, length_bytes).await.map_err(fault)?;
                     }
                 }
-                (discarded, NvmeStatus::WRITE_FAULT)
             }
-            IoPlan::Nothing => (Ok(()), NvmeStatus::SUCCESS),
-        };
-        let status = done.map_or_else(|error| status_of(error, status), |()| NvmeStatus::SUCCESS);
-        self.complete(id, status, 0, Some(hold));
+            IoPlan::Nothing => drop(admit()?),
+        }
+        Ok(None)
     }
 
     /// Admits a command of this host to a namespace, until the guard is dropped.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use wattle_engine::VolumeRef;
+use wattle_engine::volume::qos::QosSite;
 use wattle_export::nbd::Limits;
 use wattle_export::nvme::{NvmeSecrets, NvmeServer, NvmeServerHandle, NvmeSubsystem, NvmeVolume};
 use wattle_rt::{Buf, BufMut, Core, Listener, RuntimeConfig, Stream};
@@ -37,7 +38,7 @@ pub fn with_guarded_target(
 ) {
     let config = RuntimeConfig { cores, ..RuntimeConfig::default() };
     let run = async move |core: Core| {
-        let volume = volume(&core, "data", 64 * MIB, false).await;
+        let volume = QosSite::new(cores).govern(volume(&core, "data", 64 * MIB, false).await);
         let subsystem = NvmeSubsystem::guarded("a test", secrets);
         let mut servers = Vec::new();
         let mut ports = [0; 2];

@@ -2,6 +2,8 @@
 
 use crate::host::{Host, MOMENT, with_target};
 use crate::support::{pattern, within};
+use std::time::Duration;
+use wattle_engine::volume::qos::{QosLimits, QosRate, QosRates, QosScope, QosUnit};
 use wattle_export::nbd::Limits;
 use wattle_export::nvme::DISCOVERY_NQN;
 
@@ -111,5 +113,77 @@ fn a_stranger_that_only_discovers_neither_sees_nor_changes_what_is_of_namespaces
         // What it is there for.
         stranger.set_feature(0x0f, 120_000).await.unwrap();
         assert_eq!(stranger.log(0x70, 4096).await.unwrap()[8], 3);
+    });
+}
+
+#[test]
+fn a_fence_does_not_wait_for_what_limits_hold_back_and_holds_for_it() {
+    const WRITES: u64 = 8;
+    const BYTES: usize = 64 << 10;
+    with_target(1, Limits::default(), async |rig| {
+        let (_admin, mut victim) = rig.other_host(0, 1).await;
+        let (_admin_of_second, mut second) = rig.other_host(1, 2).await;
+        victim.reserve(REGISTER, 0, &[0, 0x11]).await.unwrap();
+        second.reserve(REGISTER, 0, &[0, 0x22]).await.unwrap();
+        victim.reserve(ACQUIRE, WRITE_EXCLUSIVE_REGISTRANTS, &[0x11, 0]).await.unwrap();
+        let governed = rig.volume.governed().unwrap();
+        // A write each second.
+        let mut client = QosRates::default();
+        client.0[QosRate { unit: QosUnit::Requests, scope: QosScope::Writes }.index()] = Some(1);
+        governed.set(&rig.core, QosLimits { client, ..QosLimits::default() }).await;
+        for nth in 0..WRITES {
+            let entry = victim.io(1, nth * BYTES as u64 / 512, BYTES, 1);
+            victim.submit(&entry, &pattern(nth, BYTES)).await;
+        }
+        while governed.status(&rig.core).await.totals.waiting_limited < WRITES - 2 {
+            rig.core.sleep(Duration::from_millis(1)).await;
+        }
+        let preempt = second.reserve(ACQUIRE, EXCLUSIVE_ACCESS | 1, &[0x22, 0x11]);
+        let preempted = within(&rig.core, Duration::from_secs(2), preempt).await;
+        assert_eq!(preempted, Some(Ok(())), "it waited for writes that wait for their turn");
+        governed.release(&rig.core).await;
+        let mut refused = 0;
+        for _ in 0..WRITES {
+            match victim.answer().await {
+                Ok(_) => {}
+                Err(status) => {
+                    assert_eq!(status & 0xfff, CONFLICT);
+                    refused += 1;
+                }
+            }
+        }
+        // One or two had their turn before it, and some while it was under way.
+        assert!(refused >= WRITES - 5, "{refused} of {WRITES} were refused");
+        let last = second.read((WRITES - 1) * BYTES as u64 / 512, BYTES).await.unwrap();
+        assert!(last == vec![0; BYTES], "it was written after its host was fenced");
+    });
+}
+
+#[test]
+fn what_an_operator_clears_keeps_none_out_and_all_that_had_it_are_told() {
+    const RESERVATION_PREEMPTED: u8 = 3;
+    with_target(2, Limits::default(), async |rig| {
+        let (holder_admin, mut holder) = rig.other_host(0, 1).await;
+        let (second_admin, mut second) = rig.other_host(1, 2).await;
+        let (_admin, mut stranger) = rig.other_host(0, 3).await;
+        holder.reserve(REGISTER, 0, &[0, 0x11]).await.unwrap();
+        second.reserve(REGISTER, 0, &[0, 0x22]).await.unwrap();
+        holder.reserve(ACQUIRE, EXCLUSIVE_ACCESS, &[0x11, 0]).await.unwrap();
+        for host in [&mut second, &mut stranger] {
+            assert_eq!(host.write(0, &pattern(1, 4096)).await.unwrap_err() & 0xfff, CONFLICT);
+        }
+        assert!(rig.subsystem.clear_reservations(&rig.core, "data's uuid").await);
+        for host in [&mut second, &mut stranger] {
+            host.write(0, &pattern(1, 4096)).await.unwrap();
+            assert_eq!(host.read(0, 4096).await.unwrap(), pattern(1, 4096));
+        }
+        for mut admin in [holder_admin, second_admin] {
+            let request = admin.command(0x0c);
+            admin.submit(&request, &[]).await;
+            assert_eq!(admin.answer().await.unwrap().1, 0x0080_0006);
+            assert_eq!(admin.log(0x80, 64).await.unwrap()[8], RESERVATION_PREEMPTED);
+        }
+        let report = stranger.reservations(128, 1).await.unwrap();
+        assert_eq!((report[4], report[5]), (0, 0), "none holds it, and none is registered");
     });
 }

@@ -5,7 +5,9 @@
 //! 1. A device is taken over only for the volume whose mark it has, and never for one that is
 //!    smaller than what the kernel was told, or takes no writes where the kernel was told that it
 //!    does: writes that wait there would fail. It goes on waiting then.
-//! 2. A device that is claimed (mounted, in swap, below another one) when its server ends orderly
+//! 2. The block device is opened and closed on threads of their own, never on a core: the kernel may
+//!    make either wait for a request that the core has to answer.
+//! 3. A device that is claimed (mounted, in swap, below another one) when its server ends orderly
 //!    stays, as after a crash: its requests wait for the next server.
 
 use std::collections::BTreeSet;
@@ -16,10 +18,11 @@ use std::sync::Arc;
 use thiserror::Error;
 use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::ublk::{
-    UblkCommand, UblkControl, UblkDevice, UblkQueue, is_claimed, is_running, ublk_devices,
+    BlockClaim, UblkCommand, UblkControl, UblkDevice, UblkQueue, is_running, ublk_devices,
 };
 use wattle_rt::{BufMut, Core, CoreIx, Instant, IoError, JoinHandle, race};
 
+use super::claim::{give_up, is_claimed};
 use super::limits::{DEPTH, LOOK, PATIENCE, QUEUES_MAX, REQUEST_BYTES_MAX};
 use super::protocol::{
     DeviceInfo, DeviceState, DiskParameters, INFO_BYTES, PARAMETER_BYTES, ToldDisk, command, feature,
@@ -115,7 +118,7 @@ impl UblkError {
 
 /// The driver.
 pub(super) struct Driver {
-    core: Core,
+    pub(super) core: Core,
     control: UblkControl,
     /// What devices can have; see [`feature`].
     features: u64,
@@ -220,7 +223,7 @@ pub async fn remove_left(
         core.sleep(LOOK).await;
         info = ours().await.ok_or(UblkError::NotOurs(number))?;
     }
-    if !in_use && is_claimed(&block_path(number)) {
+    if !in_use && is_claimed(core, number).await {
         return Err(UblkError::Claimed(number));
     }
     driver.delete(number).await.map_err(|error| failed("removing the device", error))
@@ -247,6 +250,8 @@ pub(super) struct Device {
     /// The kernel was told before: by a server that is gone.
     pub(super) taken_over: bool,
     told_bytes: u64,
+    /// The device is out of view: nothing can claim it.
+    pub(super) claim: Option<BlockClaim>,
 }
 
 impl Device {
@@ -318,6 +323,7 @@ impl Device {
             sessions: Vec::new(),
             taken_over: true,
             told_bytes: told.size_bytes,
+            claim: None,
         }))
     }
 
@@ -376,6 +382,7 @@ impl Device {
                 sessions: Vec::new(),
                 taken_over: false,
                 told_bytes: disk.size_bytes,
+                claim: None,
             }),
             Err(error) => {
                 // The first error is the one that matters.
@@ -461,9 +468,13 @@ impl Device {
         Arc::as_ptr(&self.key).addr() as u64
     }
 
+    pub(super) fn number(&self) -> u32 {
+        self.info.number
+    }
+
     /// Whether something has claimed the device.
-    pub(super) fn is_claimed(&self) -> bool {
-        is_claimed(&block_path(self.info.number))
+    pub(super) async fn is_claimed(&self) -> bool {
+        self.claim.is_none() && is_claimed(&self.driver.core, self.info.number).await
     }
 
     /// Tells the kernel of a volume that has grown; whether it could be told.
@@ -485,11 +496,15 @@ impl Device {
         let stopped = self.driver.order(command::STOP, self.info.number, 0).await;
         self.end_sessions().await;
         drop(self.node.take());
+        // Not before: until the device is stopped nothing is to claim it.
+        give_up(&self.driver.core, self.claim.take()).await;
         stopped.and(self.driver.delete(self.info.number).await)
     }
 
     /// Answers what was taken, and lets the device wait for the next server.
     pub(super) async fn leave(mut self) {
+        // What the last close writes is answered still.
+        give_up(&self.driver.core, self.claim.take()).await;
         self.end_sessions().await;
     }
 
@@ -531,7 +546,7 @@ fn can_be(number: u32, told: ToldDisk, disk: &DiskParameters) -> Result<(), Ublk
     Ok(())
 }
 
-fn block_path(number: u32) -> String {
+pub(super) fn block_path(number: u32) -> String {
     format!("/dev/ublkb{number}")
 }
 

@@ -10,6 +10,7 @@ use wattle_rt::sync::Semaphore;
 use wattle_rt::ublk::UblkControl;
 use wattle_rt::{Core, IoError};
 
+use super::claim::{claim, give_up, is_claimed, may_be_claimed};
 use super::device::{Device, Driver, Numbering, UblkError};
 use super::links::UblkLinks;
 use super::protocol::{DeviceState, mark_of};
@@ -93,7 +94,7 @@ impl UblkServer {
         for volume in volumes {
             if let Err(error) = server.add(volume).await {
                 // What waited for its volume goes on waiting, whatever has it open.
-                server.end(|device| device.taken_over || device.is_claimed()).await;
+                server.end(async |device| device.taken_over || device.is_claimed().await).await;
                 return Err(error);
             }
         }
@@ -136,9 +137,39 @@ impl UblkServer {
     }
 
     /// Whether something has claimed a volume's device: a mount, swap, or another device over it.
-    #[must_use]
-    pub fn is_claimed(&self, volume: &str) -> bool {
-        self.0.devices.borrow().get(volume).is_some_and(Device::is_claimed)
+    pub async fn is_claimed(&self, volume: &str) -> bool {
+        let _alone = self.0.changing.acquire(1).await;
+        match self.visible_number(volume) {
+            Some(number) => is_claimed(&self.0.driver.core, number).await,
+            None => false,
+        }
+    }
+
+    /// From now on nothing can claim a volume's device, until it is shown or removed; `false` if
+    /// something has.
+    pub async fn hide(&self, volume: &str) -> bool {
+        let _alone = self.0.changing.acquire(1).await;
+        let Some(number) = self.visible_number(volume) else { return true };
+        match claim(&self.0.driver.core, number).await {
+            Ok(claim) => {
+                self.0.devices.borrow_mut().get_mut(volume).expect("it is not changing").claim = Some(claim);
+                true
+            }
+            Err(error) => !may_be_claimed(error),
+        }
+    }
+
+    /// Lets a volume's device be claimed again.
+    pub async fn show(&self, volume: &str) {
+        let _alone = self.0.changing.acquire(1).await;
+        let claim = self.0.devices.borrow_mut().get_mut(volume).and_then(|device| device.claim.take());
+        give_up(&self.0.driver.core, claim).await;
+    }
+
+    /// The number of a volume's device, if it has one that is in view.
+    fn visible_number(&self, volume: &str) -> Option<u32> {
+        let devices = self.0.devices.borrow();
+        devices.get(volume).filter(|device| device.claim.is_none()).map(Device::number)
     }
 
     /// Takes a volume away: what uses its device gets errors from now on.
@@ -175,15 +206,15 @@ impl UblkServer {
     /// Lets every request that was taken finish, and removes the devices; one that is claimed waits
     /// for the next server instead. The volumes stay open.
     pub async fn stop(&self) {
-        self.end(Device::is_claimed).await;
+        self.end(async |device| device.is_claimed().await).await;
     }
 
     /// Ends all devices; those that are named wait for the next server.
-    async fn end(&self, waits: impl Fn(&Device) -> bool) {
+    async fn end(&self, waits: impl AsyncFn(&Device) -> bool) {
         let _alone = self.0.changing.acquire(1).await;
         let devices = self.0.devices.take();
         for (volume, device) in devices {
-            if waits(&device) {
+            if waits(&device).await {
                 let path = device.path();
                 device.leave().await;
                 (self.0.tell)(&volume, &UblkNote::Left(path));

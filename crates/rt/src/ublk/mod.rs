@@ -182,12 +182,27 @@ pub fn is_running(process: u32) -> bool {
     }
 }
 
-/// Whether something has claimed a block device for itself: a mount, swap, or another device over
-/// it.
-#[must_use]
-pub fn is_claimed(path: &str) -> bool {
-    let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path);
-    opened.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+/// An exclusive hold of a block device: while it lives nothing mounts the device, swaps there, or
+/// lies on it.
+///
+/// Taking it and dropping it block, and wait for requests of the device: while another process
+/// opens it the kernel reads partition tables, and the last close writes what is dirty. A thread
+/// that answers such requests never does either.
+#[derive(Debug)]
+pub struct BlockClaim {
+    _file: fs::File,
+}
+
+impl BlockClaim {
+    /// Claims the device at `path`. Blocking.
+    ///
+    /// # Errors
+    /// `EBUSY` if something has claimed it: a mount, swap, or another device over it. What the
+    /// system says otherwise.
+    pub fn take(path: &str) -> Result<BlockClaim, IoError> {
+        let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path);
+        opened.map(|file| BlockClaim { _file: file }).map_err(|error| IoError::from_std(&error))
+    }
 }
 
 /// Whether this process has `CAP_SYS_ADMIN`.

@@ -374,7 +374,7 @@ impl ExportPlace {
             Self::Vhost(server) => times(server.hide(name, true), "hypervisor"),
             Self::Nvme(namespaces, ..) => times(namespaces.hide(core, name).await, "NVMe host"),
             Self::Ublk(server) => {
-                times(usize::from(server.is_claimed(name)), "mount or other use of its device")
+                times(usize::from(!server.hide(name).await), "mount or other use of its device")
             }
         }
     }
@@ -386,8 +386,7 @@ impl ExportPlace {
             Self::Fuse(files, _) => drop(files.hide(core, name, false).await),
             Self::Vhost(server) => drop(server.hide(name, false)),
             Self::Nvme(namespaces, ..) => namespaces.show(core, name).await,
-            // A device is never out of view.
-            Self::Ublk(_) => {}
+            Self::Ublk(server) => server.show(name).await,
         }
     }
 
@@ -435,11 +434,11 @@ impl ExportPlace {
     }
 
     /// How many programs use the file or device of a volume, as far as the system says.
-    pub fn uses(&self, volume: &str) -> u32 {
+    pub async fn uses(&self, volume: &str) -> u32 {
         match self {
             Self::Nbd(..) | Self::Nvme(..) | Self::Vhost(_) => 0,
             Self::Fuse(files, _) => files.opens(volume),
-            Self::Ublk(server) => u32::from(server.is_claimed(volume)),
+            Self::Ublk(server) => u32::from(server.is_claimed(volume).await),
         }
     }
 

@@ -238,8 +238,12 @@ impl Serving {
     }
 
     /// How many programs use the files and devices of a volume.
-    fn opens_of(&self, name: &str) -> u32 {
-        self.places.borrow().iter().map(|place| place.uses(name)).sum()
+    async fn opens_of(&self, name: &str) -> u32 {
+        let mut opens = 0;
+        for place in self.places() {
+            opens += place.uses(name).await;
+        }
+        opens
     }
 
     /// What it serves, and how that is.
@@ -286,7 +290,7 @@ impl Serving {
             return self.stop_all(name).await;
         }
         let served = found?;
-        match self.opens_of(&served.facts.name) {
+        match self.opens_of(&served.facts.name).await {
             0 => {}
             opens => return Err(in_use_problem(&served.facts.name, &served.exports, opens)),
         }
@@ -316,7 +320,7 @@ impl Serving {
     /// Volumes that lie on each other are stopped together.
     async fn stop_all(&self, name: &str) -> Result<String, Problem> {
         for offered in self.offered().iter() {
-            match self.opens_of(&offered.name) {
+            match self.opens_of(&offered.name).await {
                 0 => {}
                 opens => return Err(in_use_problem(&offered.name, &offered.exports, opens)),
             }

@@ -207,6 +207,12 @@ pub enum Note {
         /// The number of the device.
         id: u64,
     },
+    /// Superblocks of the newest transaction name different logs of what was flushed since: not
+    /// every device took each flush.
+    DeviceLogsDiffer {
+        /// The number of the device whose log is applied.
+        id: u64,
+    },
     /// A device is given twice: the newer state of it is used.
     DeviceTwice {
         /// Its number.
@@ -251,6 +257,7 @@ impl Note {
                 | Self::LogElsewhere
                 | Self::NeedsRepair
                 | Self::StaleDataRead { .. }
+                | Self::DeviceLogsDiffer { .. }
                 | Self::SuperblockCopy { .. }
                 | Self::HeaderCopy { .. }
         )
@@ -349,6 +356,11 @@ impl fmt::Display for Note {
                 f,
                 "data without checksums was read from device {id}, which was away while others were written: nothing else that is here \
                  has it, and it may be old"
+            ),
+            Self::DeviceLogsDiffer { id } => write!(
+                f,
+                "its devices have different logs, or some have none: that of device {id} is applied, and what was flushed last, in the \
+                 seconds before a crash, may be in another one; a mount takes that of the device with the lowest number"
             ),
             Self::DeviceTwice { id } => {
                 write!(f, "its device {id} is given twice: the state that is newer, or was given first, is used")

@@ -441,6 +441,53 @@ fn a_device_that_is_cut_off_or_lacks_its_first_superblock() {
     assert!(matches!(fs.about().notes[..], [Note::DeviceCutOff { id: 3, .. }]), "{:?}", fs.about());
 }
 
+/// A flush that only one of two devices took: it is there whatever order they are given in, and that
+/// they differ is told.
+#[test]
+fn a_log_that_one_device_has_is_applied_in_any_order() {
+    const AT: u64 = 64 << 10;
+    let Some(mut pool) = Pool::make(&["-d", "raid1", "-m", "raid1"], &[200, 200]) else { return };
+    let mut crashed = Vec::new();
+    let written = pool.filled("commit=300", |at| {
+        fs::write(at.join("before"), "before").unwrap();
+        run(program("sync").arg("-f").arg(at)).unwrap();
+        let file = File::create(at.join("flushed")).unwrap();
+        file.write_all_at(b"flushed", 0).unwrap();
+        file.sync_all().unwrap();
+        crashed = vec![pool.keep(0, "crashed-1"), pool.keep(1, "crashed-2")];
+    });
+    if written.is_none() {
+        return;
+    }
+    pool.devices = crashed;
+    let expected: Vec<_> =
+        ["before", "flushed"].map(|name| (format!("/{name}"), Ok(name.as_bytes().to_vec()))).into();
+    let assert_told = |notes: &[Note]| {
+        for order in [[0, 1], [1, 0]] {
+            let fs = pool.open(&order).unwrap();
+            assert_eq!(files(&*fs), expected, "{order:?}");
+            assert_eq!(fs.not_as_mounted(), notes, "{order:?}");
+            assert!(matches!(fs.about().notes.last(), Some(Note::LogTreesApplied { items: 1.. })));
+        }
+    };
+    assert_told(&[]);
+    let forget = |ix: usize| {
+        let mut superblock = vec![0; 4096];
+        common::Image::open(&pool.devices[ix]).read_at(AT, &mut superblock).unwrap();
+        let kept = superblock.clone();
+        superblock[96..104].fill(0);
+        let sum = crc32c::crc32c(&superblock[32..]);
+        superblock[..4].copy_from_slice(&sum.to_le_bytes());
+        common::pool::overwrite(&pool.devices[ix], AT, &superblock);
+        kept
+    };
+    for (without, with) in [(1, 0), (0, 1)] {
+        let kept = forget(without);
+        assert_told(&[Note::DeviceLogsDiffer { id: with + 1 }]);
+        common::pool::overwrite(&pool.devices[without], AT, &kept);
+    }
+}
+
 /// The file systems that lie on several devices, among others.
 #[test]
 fn the_devices_of_several_file_systems_are_told() {

@@ -9,6 +9,7 @@
 //! A file system that was made from a seed has the seed among its devices, with the identifier that
 //! it has as a file system of its own.
 
+use std::cmp::Reverse;
 use std::rc::Rc;
 
 use crate::btrfs::superblock::{DeviceItem, Superblock};
@@ -48,6 +49,8 @@ pub struct Gathered {
     pub devices: Devices,
     /// Given, and not used.
     pub unused: Vec<FsDevice>,
+    /// What there is to say if their superblocks do not name the same log.
+    pub logs_differ: Option<Note>,
 }
 
 /// A superblock that was read, of which of those given.
@@ -74,16 +77,14 @@ pub fn gather(sources: &[Rc<ByteSource>], uuid: [u8; 16]) -> Result<Gathered, Er
 
     let what = "none of it has a superblock with the number of a device";
     let none = Error::Damaged { structure: "btrfs superblock", at: 0, what };
-    let newest = own
-        .iter()
-        .map(|(_, superblock)| superblock)
-        .max_by_key(|found| (found.generation, found.copied.is_none()));
+    let newest = own.iter().map(|(_, superblock)| superblock).max_by_key(|found| age(found));
     let newest = newest.ok_or(none)?.clone();
     for (_, superblock) in &own {
         if superblock.generation == newest.generation && !superblock.agrees_with(&newest) {
             return Err(disagree(superblock, &newest));
         }
     }
+    let logs_differ = logs_differ(&own, &newest);
     let mut block_uuids = vec![newest.metadata_uuid];
     block_uuids.extend(seeds.iter().map(|(_, superblock)| superblock.metadata_uuid));
     let here = |is_seed: bool| {
@@ -100,14 +101,29 @@ pub fn gather(sources: &[Rc<ByteSource>], uuid: [u8; 16]) -> Result<Gathered, Er
     let superblock = newest.clone();
     let here = own.into_iter().map(here(false)).chain(seeds.into_iter().map(here(true))).collect();
     let devices = Devices { here, block_uuids, newest: generation };
-    // A log may have been written to some of them and not yet to the others.
-    Ok(Gathered { superblock, devices, unused: not_used })
+    Ok(Gathered { superblock, devices, unused: not_used, logs_differ })
+}
+
+/// What orders superblocks by how much they know, the same whatever order they are given in. Among
+/// equals Linux takes the device with the lowest number; one that has a log comes before that.
+fn age(found: &Superblock) -> impl Ord + use<> {
+    let is_first = found.copied.is_none();
+    (found.generation, is_first, found.log_tree.is_some(), Reverse(found.device.id))
+}
+
+/// A flush writes where the log is into the first superblock of every device, and Linux goes on
+/// where only one of them takes that: after a crash the others have no log, or an older one.
+fn logs_differ(own: &[Found], used: &Superblock) -> Option<Note> {
+    let others = own.iter().map(|(_, superblock)| superblock);
+    let mut others = others.filter(|other| other.generation == used.generation && other.copied.is_none());
+    let differs = others.any(|other| other.log_tree != used.log_tree);
+    (differs && used.copied.is_none()).then_some(Note::DeviceLogsDiffer { id: used.device.id })
 }
 
 /// Of each device the newest; and the others, which are copies of it.
 fn each_once(mut found: Vec<Found>) -> Result<(Vec<Found>, Vec<Found>), Error> {
     // The first one given is the first among those of one age.
-    found.sort_by_key(|(given, superblock)| (std::cmp::Reverse(superblock.generation), *given));
+    found.sort_by_key(|(given, superblock)| (Reverse(superblock.generation), *given));
     let (mut once, mut twice): (Vec<Found>, Vec<Found>) = Default::default();
     for (given, superblock) in found {
         match once.iter().find(|(_, other)| other.device.uuid == superblock.device.uuid) {

@@ -169,7 +169,7 @@ impl Btrfs {
     /// With the map of chunks and the list of devices; or what is known of the devices, and why
     /// not.
     fn open_chunks(gathered: Gathered) -> Result<Self, (Vec<FsDevice>, Error)> {
-        let Gathered { superblock, devices, unused } = gathered;
+        let Gathered { superblock, devices, unused, logs_differ } = gathered;
         let (chunks, trees) = (Chunks::default(), RefCell::new(BTreeMap::new()));
         let about = About {
             kind: "btrfs",
@@ -187,7 +187,7 @@ impl Btrfs {
                 btrfs.report = btrfs.devices.report(&listed, unused);
                 let copied = btrfs.superblock.copied.map(|why| Note::SuperblockCopy { why });
                 let notes = btrfs.devices.notes(&btrfs.report, btrfs.superblock.size_bytes);
-                btrfs.about.notes = notes.into_iter().chain(copied).collect();
+                btrfs.about.notes = notes.into_iter().chain(copied).chain(logs_differ).collect();
                 Ok(btrfs)
             }
             Err(error) => Err((btrfs.devices.report(&btrfs.devices.items(), unused), error)),

@@ -159,7 +159,8 @@ pub fn fuzz_btrfs(data: &[u8]) {
     walk(data);
 }
 
-/// An image of FAT or exFAT. The checksum of exFAT's boot region is made right first.
+/// An image of FAT or exFAT. The checksums of exFAT's boot region and of its entries are made right
+/// first.
 pub fn fuzz_fat(data: &[u8]) {
     let mut data = data.to_vec();
     crate::fat::seal(&mut data);

@@ -194,8 +194,24 @@ fn fat_of_every_width_comes_out() {
         assert_same(&*fs, &expected, 60);
         let lower = wattle_fs::resolve(&*fs, b"/lower.txt").unwrap();
         assert_eq!(fs.metadata(lower).unwrap().modified.seconds, 1_049_522_828);
+        what_os2_keeps_is_no_cluster(&path, bits, &expected);
         cut_off_chains_are_told(&path, bits);
     }
+}
+
+/// The two bytes that are the high half of a cluster's number on FAT32 are none on the others, where
+/// OS/2 has its own there.
+fn what_os2_keeps_is_no_cluster(path: &Path, bits: &str, expected: &BTreeMap<PathBuf, Found>) {
+    if bits == "32" {
+        return;
+    }
+    let mut bytes = fs::read(path).unwrap();
+    let entry = bytes.windows(11).position(|part| part == b"SHORT   TXT").unwrap();
+    bytes[entry + 20..entry + 22].copy_from_slice(&[7, 1]);
+    let fs = wattle_fs::open(Box::new(bytes), None).unwrap();
+    let file = wattle_fs::resolve(&*fs, b"/SHORT.TXT").unwrap();
+    let Found::File { bytes, .. } = &expected[Path::new("SHORT.TXT")] else { panic!("it is a file") };
+    assert!(bytes_of(&*fs, file) == *bytes);
 }
 
 /// A file whose chain in the table leads nowhere is an error, and what lies before it comes out.
@@ -296,7 +312,60 @@ fn exfat_comes_out() {
         bytes[200] ^= 1;
         bytes[92..96].fill(0xff);
         assert_same(&*wattle_fs::open(Box::new(bytes), None).unwrap(), &expected, 2);
+        damaged_sets_are_told(&path);
     }
+}
+
+/// Entries of a file that are not what their checksum says are an error where the file is read, and
+/// those that are not whole one where the directory is listed; all others come out.
+fn damaged_sets_are_told(path: &Path) {
+    let bytes = fs::read(path).unwrap();
+    let names = |fs: &dyn FileSystem| {
+        let mut names = Vec::new();
+        let listed = fs.list(fs.root(), &mut |entry| {
+            names.push(entry.name);
+            Ok(())
+        });
+        names.sort();
+        (names, listed)
+    };
+    let (all, listed) = names(&*open(path));
+    listed.unwrap();
+    let mut others = all.clone();
+    others.retain(|name| name != b"SHORT.TXT");
+    assert_eq!(others.len() + 1, all.len());
+    // Entries of 32 bytes: file, stream, name.
+    let name: Vec<u8> = "SHORT.TXT".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let name = bytes.windows(name.len()).position(|part| part == name).unwrap() - 2;
+    let (file, stream) = (name - 64, name - 32);
+    assert_eq!((bytes[file], bytes[stream], bytes[name]), (0x85, 0xc0, 0xc1));
+    let opened = |at: usize, mask: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= mask;
+        wattle_fs::open(Box::new(bytes), None).unwrap()
+    };
+    // Its first cluster, its size, a time, the checksum.
+    for at in [stream + 20, stream + 24, file + 12, file + 2] {
+        let fs = opened(at, 1);
+        let (names, listed) = names(&*fs);
+        listed.unwrap();
+        assert_eq!(names, all, "{at}");
+        let found = wattle_fs::resolve(&*fs, b"/SHORT.TXT").and_then(|node| fs.metadata(node).map(|_| ()));
+        assert!(matches!(found, Err(Error::Damaged { what, .. }) if what.contains("checksum")), "{found:?}");
+        assert_eq!(bytes_of(&*fs, wattle_fs::resolve(&*fs, b"/late").unwrap()).len(), 500_000);
+    }
+    // Of a set one is marked as deleted, or is another one; and more than there are belong to it.
+    for (at, mask) in [(name, 0x80), (stream, 0x80), (file, 0x80), (name, 0x44), (file + 1, 4)] {
+        let fs = opened(at, mask);
+        let (names, listed) = names(&*fs);
+        assert!(matches!(listed, Err(Error::Damaged { .. })), "{at}, {mask}: {listed:?}");
+        assert_eq!(names, others, "{at}, {mask}");
+    }
+    // The end of the directory comes in the middle of one.
+    let fs = opened(stream, 0xc0);
+    let (names, listed) = names(&*fs);
+    assert!(matches!(listed, Err(Error::Damaged { .. })), "{listed:?}");
+    assert!(names.iter().all(|name| others.contains(name)));
 }
 
 #[test]

@@ -27,8 +27,10 @@ pub(super) enum Step {
     End,
     /// Nothing of its own.
     Skip,
-    /// A file or directory, and its name.
-    Found(Vec<u8>, Box<FatEntry>),
+    /// A file or directory, and its name; without what it says where its checksum is wrong.
+    Found(Vec<u8>, Option<Box<FatEntry>>),
+    /// Something that was a file or directory, of which not even the name is known.
+    Damaged(&'static str),
     /// The volume's label.
     Label(Vec<u8>),
 }
@@ -77,8 +79,9 @@ impl LongName {
     }
 }
 
-/// An entry of FAT.
-pub(super) fn fat(entry: &[u8], long: &mut LongName) -> Step {
+/// An entry of FAT. Only FAT32 has numbers of clusters that are longer than 16 bits: of the others
+/// OS/2 keeps something else there.
+pub(super) fn fat(entry: &[u8], is_32: bool, long: &mut LongName) -> Step {
     const DELETED: u8 = 0xe5;
     match entry[0] {
         0 => return Step::End,
@@ -107,19 +110,20 @@ pub(super) fn fat(entry: &[u8], long: &mut LongName) -> Step {
     };
     let is_directory = bits & attributes::DIRECTORY != 0;
     let size = le32(entry, 28).unwrap_or(0).into();
+    let first_high = if is_32 { number(20) } else { 0 };
     Step::Found(
         name,
-        Box::new(FatEntry {
+        Some(Box::new(FatEntry {
             is_directory,
             is_read_only: bits & attributes::READ_ONLY != 0,
-            first: u32::from(number(20)) << 16 | u32::from(number(26)),
+            first: u32::from(first_high) << 16 | u32::from(number(26)),
             in_one_piece: false,
             size: if is_directory { 0 } else { size },
             valid: size,
             accessed: time(18, None, 0),
             modified: time(24, Some(22), 0),
             created: time(16, Some(14), entry[13]),
-        }),
+        })),
     )
 }
 
@@ -144,14 +148,21 @@ fn short_name(entry: &[u8]) -> Vec<u8> {
     if name.is_empty() { b"_".to_vec() } else { name.into_bytes() }
 }
 
-/// Puts together what takes several entries of exFAT: file, stream, names.
+/// Puts together what takes several entries of exFAT: file, stream, names. One checksum covers
+/// them, and nothing of a set is used that it does not prove.
 #[derive(Default)]
 pub(super) struct ExFatSet {
+    /// What the first one says, while others are to come.
     entry: Option<Box<FatEntry>>,
     /// Entries of it that are still to come.
     left: u8,
     name: Vec<u16>,
     name_len: usize,
+    /// The checksum that the first one has of all, and that of those that came.
+    stored_sum: u16,
+    sum: u16,
+    /// What begins is of a kind that is not known, and may have entries behind it as a file does.
+    is_unknown: bool,
 }
 
 impl ExFatSet {
@@ -160,37 +171,61 @@ impl ExFatSet {
         entry[0] == kinds::FILE
     }
 
+    /// Whether entries of it are still to come.
+    pub fn is_begun(&self) -> bool {
+        self.entry.is_some()
+    }
+
+    /// What the entry that comes next proves to be damaged, if it does: a set that ends too soon,
+    /// or a part of one whose beginning is gone.
+    pub fn broken_by(&self, entry: &[u8]) -> Option<&'static str> {
+        match (is_part(entry), self.is_begun()) {
+            (false, true) => Some(NOT_WHOLE),
+            (true, false) if !self.is_unknown => Some("the first of its entries is missing"),
+            _ => None,
+        }
+    }
+
     /// Takes in an entry.
     pub fn take(&mut self, entry: &[u8]) -> Step {
         match entry[0] {
             0 => return Step::End,
             kinds::FILE => {
-                *self = Self { left: entry[1], entry: Some(Box::new(file_entry(entry))), ..Self::default() };
+                *self = Self {
+                    left: entry[1],
+                    entry: Some(Box::new(file_entry(entry))),
+                    stored_sum: le16(entry, SET_SUM.start).unwrap_or(0),
+                    sum: first_sum(entry),
+                    ..Self::default()
+                };
                 return Step::Skip;
             }
+            _ if is_part(entry) && !self.is_begun() => return Step::Skip,
             kinds::LABEL => {
+                *self = Self::default();
                 let len = usize::from(entry[1]).min(11) * 2;
                 return Step::Label(of_utf16(units(&entry[2..2 + len])));
             }
             kinds::STREAM => self.stream(entry),
             kinds::NAME => self.name.extend(units(&entry[2..])),
             // In use and secondary, and not needed to read the file.
-            kind if kind & 0xc0 == 0xc0 => {}
-            // A deleted one, or one of the volume: the set before it is not whole.
-            _ => {
-                *self = Self::default();
+            _ if is_part(entry) => {}
+            // A deleted one, or one of the volume.
+            kind => {
+                *self = Self { is_unknown: kind & IN_USE != 0, ..Self::default() };
                 return Step::Skip;
             }
         }
+        self.sum = add_to_sum(self.sum, entry);
         self.left = self.left.saturating_sub(1);
         if self.left > 0 {
             return Step::Skip;
         }
-        let Self { entry, mut name, name_len, .. } = std::mem::take(self);
+        let Self { entry, mut name, name_len, stored_sum, sum, .. } = std::mem::take(self);
         name.truncate(name_len);
-        match entry {
-            Some(entry) if !name.is_empty() => Step::Found(of_utf16(name), entry),
-            _ => Step::Skip,
+        match name.is_empty() {
+            true => Step::Damaged(NOT_WHOLE),
+            false => Step::Found(of_utf16(name), entry.filter(|_| sum == stored_sum)),
         }
     }
 
@@ -202,6 +237,42 @@ impl ExFatSet {
         found.first = le32(entry, 20).unwrap_or(0);
         found.size = le64(entry, 24).unwrap_or(0);
         found.valid = le64(entry, 8).unwrap_or(0).min(found.size);
+    }
+}
+
+const NOT_WHOLE: &str = "its entries are not whole";
+
+/// Where the first entry of a set has the checksum of all, which does not cover itself.
+const SET_SUM: std::ops::Range<usize> = 2..4;
+
+/// Bits of the kinds of entries of exFAT.
+const IN_USE: u8 = 0x80;
+const SECONDARY: u8 = 0x40;
+
+/// Whether an entry is in use and belongs to one before it.
+fn is_part(entry: &[u8]) -> bool {
+    entry[0] & (IN_USE | SECONDARY) == IN_USE | SECONDARY
+}
+
+/// The checksum of a set: the sum is rotated right by one bit and each byte added.
+fn add_to_sum(sum: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(sum, |sum, &byte| sum.rotate_right(1).wrapping_add(byte.into()))
+}
+
+fn first_sum(entry: &[u8]) -> u16 {
+    add_to_sum(add_to_sum(0, &entry[..SET_SUM.start]), &entry[SET_SUM.end..])
+}
+
+/// Makes the checksums of what looks like sets of exFAT right, for fuzzing.
+pub(super) fn seal(image: &mut [u8]) {
+    for at in (0..image.len()).step_by(ENTRY_BYTES) {
+        let Some((first, rest)) = image[at..].split_at_mut_checked(ENTRY_BYTES) else { return };
+        let rest = rest.get(..usize::from(first[1]) * ENTRY_BYTES);
+        let Some(rest) = rest.filter(|rest| rest.first() == Some(&kinds::STREAM)) else { continue };
+        if ExFatSet::is_first(first) {
+            let sum = add_to_sum(first_sum(first), rest);
+            first[SET_SUM].copy_from_slice(&sum.to_le_bytes());
+        }
     }
 }
 

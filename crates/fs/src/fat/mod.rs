@@ -51,6 +51,9 @@ pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
 /// Makes checksums right, for fuzzing.
 pub fn seal(image: &mut [u8]) {
     boot::seal(image);
+    if image.get(3..11) == Some(b"EXFAT   ") {
+        entries::seal(image);
+    }
 }
 
 /// What an entry of a directory says.
@@ -75,8 +78,8 @@ pub struct Fat {
     source: ByteSource,
     boot: FatBoot,
     about: About,
-    /// Entries that were listed, by their places.
-    listed: RefCell<BTreeMap<u64, FatEntry>>,
+    /// Entries that were listed, by their places; `None` where the checksum of one is wrong.
+    listed: RefCell<BTreeMap<u64, Option<FatEntry>>>,
 }
 
 impl Fat {
@@ -129,7 +132,8 @@ impl Fat {
                 created: FileTime::default(),
             });
         }
-        self.listed.borrow().get(&node.inode).cloned().ok_or(Error::NoSuchEntry)
+        let listed = self.listed.borrow().get(&node.inode).cloned().ok_or(Error::NoSuchEntry)?;
+        listed.ok_or_else(|| damaged(node.inode, "the checksum of its entries is wrong"))
     }
 
     /// Calls `each` for the parts of a directory: where they are, and how long.
@@ -168,7 +172,8 @@ impl Fat {
         if is_whole { Ok(()) } else { Err(damaged(directory, "a directory that does not end")) }
     }
 
-    /// Calls `each` for what the entries of a directory come to, and where they are.
+    /// Calls `each` for what the entries of a directory come to, and where they are. Damaged ones do
+    /// not end it.
     fn steps(
         &self,
         directory: u64,
@@ -180,12 +185,16 @@ impl Fat {
             for (at, entry) in (offset..).step_by(ENTRY_BYTES).zip(bytes.chunks_exact(ENTRY_BYTES)) {
                 let step = match self.boot.kind {
                     FatKind::ExFat => {
+                        first = if set.is_begun() { first } else { at };
+                        if let Some(what) = set.broken_by(entry) {
+                            each(first, Step::Damaged(what))?;
+                        }
                         first = if ExFatSet::is_first(entry) { at } else { first };
                         set.take(entry)
                     }
-                    _ => {
+                    kind => {
                         first = at;
-                        entries::fat(entry, &mut long)
+                        entries::fat(entry, kind == FatKind::Fat32, &mut long)
                     }
                 };
                 match step {
@@ -199,7 +208,13 @@ impl Fat {
             }
             Ok(())
         });
-        if ended { Ok(()) } else { listed }
+        if ended {
+            return Ok(());
+        }
+        listed?;
+        // The directory ends in the middle of one.
+        const NOTHING: [u8; ENTRY_BYTES] = [0; ENTRY_BYTES];
+        set.broken_by(&NOTHING).map_or(Ok(()), |what| each(first, Step::Damaged(what)))
     }
 
     /// Calls `each` for the parts of a file that were written.
@@ -271,11 +286,19 @@ impl FileSystem for Fat {
     }
 
     fn list(&self, directory: FsNode, each: &mut EachEntry<'_>) -> Result<(), Error> {
-        self.steps(directory.inode, &mut |at, step| {
-            let Step::Found(name, entry) = step else { return Ok(()) };
-            self.listed.borrow_mut().insert(at, *entry);
-            each(DirEntry { name, node: FsNode { tree: 0, inode: at } })
-        })
+        let mut damage = None;
+        self.steps(directory.inode, &mut |at, step| match step {
+            Step::Found(name, entry) => {
+                self.listed.borrow_mut().insert(at, entry.map(|entry| *entry));
+                each(DirEntry { name, node: FsNode { tree: 0, inode: at } })
+            }
+            Step::Damaged(what) => {
+                damage.get_or_insert_with(|| damaged(at, what));
+                Ok(())
+            }
+            _ => Ok(()),
+        })?;
+        damage.map_or(Ok(()), Err)
     }
 
     fn link(&self, _link: FsNode) -> Result<Vec<u8>, Error> {

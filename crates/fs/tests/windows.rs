@@ -390,6 +390,9 @@ fn ntfs_comes_out() {
             compressed(&at);
             let stream = ["-n", "user.stream", "-v", "kept beside"];
             run(program("setfattr").args(stream).arg(at.join("lower.txt"))).unwrap();
+            let large = "x".repeat(30_000);
+            let stream = ["-n", "user.large stream", "-v", &large];
+            run(program("setfattr").args(stream).arg(at.join("SHORT.TXT"))).unwrap();
             expected = there(&at);
         });
         if worked.is_none() {
@@ -405,12 +408,32 @@ fn ntfs_comes_out() {
         assert_eq!(node(b"lower.txt"), node(b"its second name"));
         assert_eq!(fs.attributes(node(b"lower.txt")).unwrap(), [b"user.stream".to_vec()]);
         assert!(fs.metadata(node(b"sparse")).unwrap().stored_bytes < 1 << 20);
+        streams_end_where_they_were_written(&path);
         if cluster == "4096" {
             let zeros = fs.metadata(node(b"packed/text")).unwrap();
             assert!(zeros.stored_bytes < zeros.size_bytes / 2, "it is compressed: {zeros:?}");
             damage_is_told(&path);
         }
     }
+}
+
+/// What lies behind what was ever written of a named stream is zeros, whatever the clusters have.
+fn streams_end_where_they_were_written(path: &Path) {
+    const ATTRIBUTE: &[u8] = b"user.large stream";
+    let mut bytes = fs::read(path).unwrap();
+    let value = |bytes: &[u8]| {
+        let fs = wattle_fs::open(Box::new(bytes.to_vec()), None).unwrap();
+        fs.attribute(wattle_fs::resolve(&*fs, b"SHORT.TXT").unwrap(), ATTRIBUTE).unwrap()
+    };
+    assert!(value(&bytes) == [b'x'; 30_000]);
+    let name: Vec<u8> = "large stream".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let name = bytes.windows(name.len()).position(|part| part == name).unwrap();
+    // The attribute begins with its kind, and says where in it its name is.
+    let is_it =
+        |at: &usize| bytes[*at..].starts_with(&[0x80, 0, 0, 0]) && at + usize::from(bytes[at + 10]) == name;
+    let attribute = (name - 100..name).find(is_it).unwrap();
+    bytes[attribute + 56..attribute + 64].copy_from_slice(&5000_u64.to_le_bytes());
+    assert!(value(&bytes) == [vec![b'x'; 5000], vec![0; 25_000]].concat());
 }
 
 fn sparse_and_in_pieces(at: &Path) {

@@ -214,13 +214,15 @@ impl NtfsVolume {
         Ok(file)
     }
 
-    /// All of an attribute, if it is at most so long.
+    /// All of an attribute, if it is at most so long. What lies behind what was ever written of it
+    /// is zeros, whatever the clusters there have.
     pub fn whole(&self, record: u64, attribute: &Attribute, bytes_max: u64) -> Result<Vec<u8>, Error> {
         match &attribute.body {
             AttributeBody::Resident(bytes) => Ok(bytes.clone()),
             AttributeBody::Outside(outside) if outside.size <= bytes_max => {
                 let mut bytes = vec![0; outside.size as usize];
-                self.read_outside(record, outside, 0, &mut bytes)?;
+                let written = outside.written.min(outside.size) as usize;
+                self.read_outside(record, outside, 0, &mut bytes[..written])?;
                 Ok(bytes)
             }
             AttributeBody::Outside(_) => Err(damaged(record, "an attribute that is longer than it can be")),

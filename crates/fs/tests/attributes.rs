@@ -8,15 +8,19 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::rc::Rc;
 
 use common::{image, mounted, open, program, run};
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
+use wattle_fs::{Error, FileSystem, ReadAt};
 
 /// An ACL of more than what the permissions say: version 2, then tag, permissions and number of
 /// each entry.
@@ -127,4 +131,149 @@ fn names_and_values_are_those_that_linux_shows() {
             assert_eq!(here.is_empty(), path == "plain", "{path}, {make_it:?}: {here:?}");
         }
     }
+}
+
+/// An image with one file, and its attributes of these lengths: each has a byte of its own.
+fn with_attributes(path: &Path, make: &[&str], lens: &[(&str, u8, usize)]) -> Option<Vec<u8>> {
+    fs::File::create(path).unwrap().set_len(320 << 20).unwrap();
+    run(program(make[0]).args(&make[1..]).arg(path))?;
+    mounted(path, "loop", |at| {
+        fs::write(at.join("file"), "").unwrap();
+        for &(name, byte, len) in lens {
+            set(&at.join("file"), &format!("user.{name}"), &vec![byte; len]);
+        }
+    })?;
+    Some(fs::read(path).unwrap())
+}
+
+/// What an attribute of that file is.
+fn value_in(fs: &dyn FileSystem, name: &str) -> Result<Vec<u8>, Error> {
+    let node = wattle_fs::resolve(fs, b"/file").unwrap();
+    fs.attribute(node, format!("user.{name}").as_bytes())
+}
+
+fn assert_damaged(bytes: Vec<u8>, name: &str, why: &str) {
+    let fs = wattle_fs::open(Box::new(bytes), None).unwrap();
+    match value_in(&*fs, name) {
+        Err(Error::Damaged { what, .. }) => assert!(what.contains(why), "{name}: {what}"),
+        other => panic!("{name}: {why}: {:?}", other.map(|value| value.len())),
+    }
+}
+
+/// The first place of so many bytes of one kind.
+fn find(bytes: &[u8], byte: u8, len: usize) -> usize {
+    bytes.windows(len).position(|part| part.iter().all(|&other| other == byte)).unwrap()
+}
+
+/// Blocks of attributes have checksums, and so have inodes that hold one: a wrong byte is told.
+#[test]
+fn a_damaged_attribute_of_ext4_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let make = ["mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-O"];
+    let lens = [("of-a-block", 0xb1, 3000), ("of-an-inode", 0xb2, 20_000)];
+    let with = |features| with_attributes(&path, &[&make[..], &[features]].concat(), &lens);
+    let Some(whole) = with("metadata_csum,ea_inode") else { return };
+    let fs = open(&path);
+    for (name, byte, len) in lens {
+        assert!(value_in(&*fs, name).unwrap() == vec![byte; len], "{name}");
+    }
+    // The journal has the blocks, too, at other places: every copy gets the wrong byte.
+    let mut bytes = whole.clone();
+    for block in bytes.chunks_exact_mut(4096).filter(|block| block.starts_with(&[0, 0, 2, 0xea])) {
+        let at = find(block, 0xb1, 3000);
+        block[at + 100] ^= 1;
+    }
+    assert_damaged(bytes, "of-a-block", "the checksum of the block");
+    let mut bytes = whole.clone();
+    for block in bytes.chunks_exact_mut(4096).filter(|block| block.iter().all(|&byte| byte == 0xb2)) {
+        block[100] ^= 1;
+    }
+    assert_damaged(bytes, "of-an-inode", "an inode of its own is wrong");
+
+    // Without checksums of blocks: a size that is not that of the inode.
+    let Some(mut bytes) = with("^metadata_csum,ea_inode") else { return };
+    let fs = open(&path);
+    assert!(value_in(&*fs, "of-an-inode").unwrap() == vec![0xb2; 20_000]);
+    // In front of a name is its entry, of 16 bytes: the length of the name, and its kind.
+    let is_name = |at: &usize| bytes[*at..].starts_with(b"of-an-inode") && bytes[at - 16..at - 14] == [11, 1];
+    let names: Vec<usize> = (16..bytes.len()).filter(is_name).collect();
+    assert!(!names.is_empty());
+    for name in names {
+        bytes[name - 8..name - 4].copy_from_slice(&19_999_u32.to_le_bytes());
+    }
+    assert_damaged(bytes, "of-an-inode", "differ in size");
+}
+
+/// Leaves of attributes and blocks of values have checksums: a wrong byte is told.
+#[test]
+fn a_damaged_attribute_of_xfs_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let lens = [("of-a-leaf", 0xb1, 1000), ("of-blocks", 0xb2, 20_000)];
+    let Some(whole) = with_attributes(&path, &["mkfs.xfs", "-q", "-f"], &lens) else { return };
+    let fs = open(&path);
+    for (name, byte, len) in lens {
+        assert!(value_in(&*fs, name).unwrap() == vec![byte; len], "{name}");
+    }
+    let leaves = |bytes: &[u8]| {
+        let is_leaf = |at: &usize| bytes[at + 8..at + 10] == [0x3b, 0xee];
+        (0..bytes.len()).step_by(4096).filter(is_leaf).collect::<Vec<_>>()
+    };
+    let leaf = leaves(&whole)[0];
+    let mut bytes = whole.clone();
+    let at = leaf + find(&whole[leaf..leaf + 4096], 0xb1, 1000);
+    bytes[at + 100] ^= 1;
+    assert_damaged(bytes, "of-a-leaf", "the checksum or owner");
+    // The leaf of another inode is whole, and not this one's.
+    let mut bytes = whole.clone();
+    bytes[leaf + 55] ^= 1;
+    let sum = crc32c::crc32c(&[&bytes[leaf..leaf + 12], &[0; 4], &bytes[leaf + 16..leaf + 4096]].concat());
+    bytes[leaf + 12..leaf + 16].copy_from_slice(&sum.to_le_bytes());
+    assert_damaged(bytes, "of-a-leaf", "the checksum or owner");
+    let mut bytes = whole.clone();
+    let at = find(&whole, 0xb2, 4000);
+    bytes[at + 100] ^= 1;
+    assert_damaged(bytes, "of-blocks", "the value of an attribute");
+}
+
+/// An image that counts how often it is read.
+struct Counted(Vec<u8>, Rc<Cell<usize>>);
+
+impl ReadAt for Counted {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.1.set(self.1.get() + 1);
+        self.0.read_at(offset, into)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+}
+
+/// A leaf that has nothing and leads to itself is damage at once, and not after as many rounds as
+/// the file system has blocks.
+#[test]
+fn leaves_of_attributes_that_lead_in_a_circle_are_told_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let make = ["mkfs.xfs", "-q", "-f", "-m", "crc=0"];
+    let Some(mut bytes) = with_attributes(&path, &make, &[("one", 0xb1, 2500), ("two", 0xb2, 2500)]) else {
+        return;
+    };
+    // A node leads to the first leaf, in block 1 of the fork, which leads to itself.
+    let is_leaf = |at: &usize| bytes[at + 8..at + 10] == [0xfb, 0xee];
+    let leaves: Vec<usize> = (0..bytes.len()).step_by(4096).filter(is_leaf).collect();
+    assert!(leaves.len() > 1, "{leaves:?}");
+    for at in leaves {
+        bytes[at + 3] = 1;
+        bytes[at + 12..at + 14].fill(0);
+    }
+    let reads = Rc::new(Cell::new(0));
+    let fs = wattle_fs::open(Box::new(Counted(bytes, reads.clone())), None).unwrap();
+    let node = wattle_fs::resolve(&*fs, b"/file").unwrap();
+    let before = reads.get();
+    let names = fs.attributes(node);
+    assert!(matches!(names, Err(Error::Damaged { .. })), "{names:?}");
+    assert!(reads.get() - before < 20, "{} reads", reads.get() - before);
 }

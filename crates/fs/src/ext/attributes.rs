@@ -3,16 +3,20 @@
 use crate::bytes::{le16, le32, u8_at};
 use crate::error::Error;
 use crate::ext::Ext;
+use crate::ext::checksum::{crc, crc_without};
 use crate::ext::inode::Inode;
+use crate::ext::superblock::ExtFeatures;
 use crate::{ATTRIBUTE_BYTES_MAX, FsNode, acl};
 
 const MAGIC: u32 = 0xea02_0000;
 const BLOCK_HEADER_BYTES: usize = 32;
+const CHECKSUM_AT: usize = 16;
 const ENTRY_BYTES: usize = 16;
 
 /// Where an inode has the number of the block of its attributes: 32 bits, and 16 more.
 const BLOCK_AT: usize = 0x68;
 const BLOCK_HIGH_AT: usize = 0x76;
+const GENERATION_AT: usize = 0x64;
 
 /// In place of a prefix: `system.`, of which `system.data` is data that is kept in the inode.
 const SYSTEM: u8 = 7;
@@ -45,10 +49,18 @@ pub fn value(ext: &Ext, inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Error> {
         Value::Inode { number, len } if len <= ATTRIBUTE_BYTES_MAX => {
             let mut value = vec![0; len];
             let holder = ext.inode(FsNode { tree: 0, inode: number.into() })?;
+            if holder.metadata.size_bytes != len as u64 {
+                return Err(inode.damaged("an attribute and the inode that has its value differ in size"));
+            }
             ext.read_inode(&holder, &(0..len as u64), &mut |at, bytes| {
                 value[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
                 Ok(())
             })?;
+            if !is_value_of(ext, inode, &holder, &value) {
+                return Err(
+                    inode.damaged("the checksum of an attribute that has an inode of its own is wrong")
+                );
+            }
             value
         }
         Value::Inode { .. } => return Err(inode.damaged("an attribute that is longer than it can be")),
@@ -73,9 +85,30 @@ fn entries(ext: &Ext, inode: &Inode) -> Result<Vec<Entry>, Error> {
         if le32(&bytes, 0) != Some(MAGIC) {
             return Err(damaged());
         }
+        if ext.superblock.features.ro_compat.contains(ExtFeatures::METADATA_CHECKSUMS)
+            && le32(&bytes, CHECKSUM_AT) != Some(block_sum(ext, block, &bytes))
+        {
+            return Err(inode.damaged("the checksum of the block of its extended attributes is wrong"));
+        }
         collect(&bytes, BLOCK_HEADER_BYTES, &mut found).ok_or_else(damaged)?;
     }
     Ok(found)
+}
+
+/// Whether an inode says that checksum of what it holds: it stands in place of the time of the last
+/// access. Those that Lustre made have none, but their parent's number as the time of the last
+/// change, and its generation.
+fn is_value_of(ext: &Ext, parent: &Inode, holder: &Inode, value: &[u8]) -> bool {
+    let generation = |inode: &Inode| le32(&inode.bytes, GENERATION_AT);
+    let is_of_lustre = holder.metadata.modified.seconds as u32 == parent.number as u32
+        && generation(holder) == generation(parent);
+    is_of_lustre || holder.metadata.accessed.seconds as u32 == crc(ext.superblock.seed, value)
+}
+
+/// The checksum of a block, which is of its number too: the block is shared by inodes.
+fn block_sum(ext: &Ext, block: u64, bytes: &[u8]) -> u32 {
+    let seed = crc(ext.superblock.seed, &block.to_le_bytes());
+    crc_without(seed, bytes, CHECKSUM_AT, 4)
 }
 
 /// Entries from `at` on, up to one that is zeros, or up to the end; values are counted from the

@@ -1,11 +1,13 @@
 //! Extended attributes: in the inode, or in leaves of a tree that lies in the attributes'
 //! fork. Leaves lead to one another.
 
-use crate::bytes::{be16, be32, u8_at};
+use std::collections::BTreeSet;
+
+use crate::bytes::{be16, be32, be64, u8_at};
 use crate::error::Error;
-use crate::xfs::Xfs;
 use crate::xfs::fork::{self, Extent};
 use crate::xfs::inode::{Format, Inode};
+use crate::xfs::{Xfs, checksum_is_right};
 use crate::{ATTRIBUTE_BYTES_MAX, acl};
 
 const LEAF_V4: u16 = 0xfbee;
@@ -17,6 +19,11 @@ const LEAF_HEADER_V5_BYTES: usize = 80;
 const NODE_HEADER_V4_BYTES: usize = 16;
 const NODE_HEADER_V5_BYTES: usize = 64;
 const ENTRY_BYTES: usize = 8;
+
+/// Where version 5 has the checksum of a node or leaf, and of a block of a value, and the inode that
+/// a node or leaf belongs to.
+const CHECKSUM_AT: usize = 12;
+const OWNER_AT: usize = 48;
 
 /// The value is beside the name.
 const LOCAL: u8 = 0x01;
@@ -71,17 +78,28 @@ pub fn value(xfs: &Xfs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Error> {
 fn remote(xfs: &Xfs, inode: &Inode, extents: &[Extent], first: u32, len: usize) -> Result<Vec<u8>, Error> {
     const MAGIC: u32 = 0x5841_524d;
     const HEADER_BYTES: usize = 56;
+    const OFFSET_AT: usize = 4;
+    const LEN_AT: usize = 8;
+    const VALUE_OWNER_AT: usize = 32;
     let damaged = || inode.damaged("the value of an attribute is not where it is to be");
     let mut value = Vec::with_capacity(len);
     let mut block = first;
     while value.len() < len {
         let bytes = read(xfs, extents, block).ok_or_else(damaged)??;
         let header = if xfs.superblock.version5 { HEADER_BYTES } else { 0 };
-        if header > 0 && be32(&bytes, 0) != Some(MAGIC) {
+        let part = bytes.get(header..).ok_or_else(damaged)?;
+        let part = &part[..part.len().min(len - value.len())];
+        let is_it = || {
+            be32(&bytes, 0) == Some(MAGIC)
+                && checksum_is_right(&bytes, CHECKSUM_AT)
+                && be64(&bytes, VALUE_OWNER_AT) == Some(inode.number)
+                && be32(&bytes, OFFSET_AT) == Some(value.len() as u32)
+                && be32(&bytes, LEN_AT) == Some(part.len() as u32)
+        };
+        if header > 0 && !is_it() {
             return Err(damaged());
         }
-        let part = bytes.get(header..).ok_or_else(damaged)?;
-        value.extend(&part[..part.len().min(len - value.len())]);
+        value.extend(part);
         block = block.checked_add(1).ok_or_else(damaged)?;
     }
     Ok(value)
@@ -124,21 +142,28 @@ fn short(fork: &[u8], names: &mut Vec<Entry>) -> Option<()> {
 /// Down to the first leaf, and from there to the last. Each has a block of its own.
 fn leaves(xfs: &Xfs, inode: &Inode, extents: &[Extent], names: &mut Vec<Entry>) -> Result<(), Error> {
     let damaged = || inode.damaged("its extended attributes are none");
-    let mut block = 0;
-    for _ in 0..xfs.blocks_max() {
+    let version5 = xfs.superblock.version5;
+    let (mut block, mut seen) = (0, BTreeSet::new());
+    // A block that comes a second time leads in a circle.
+    while seen.insert(block) {
         let bytes = read(xfs, extents, block).ok_or_else(damaged)??;
-        let header = match be16(&bytes, 8).ok_or_else(damaged)? {
-            NODE_V4 => Err(NODE_HEADER_V4_BYTES),
-            NODE_V5 => Err(NODE_HEADER_V5_BYTES),
-            LEAF_V4 => Ok(LEAF_HEADER_V4_BYTES),
-            LEAF_V5 => Ok(LEAF_HEADER_V5_BYTES),
+        let header = match (version5, be16(&bytes, 8).ok_or_else(damaged)?) {
+            (false, NODE_V4) => Err(NODE_HEADER_V4_BYTES),
+            (true, NODE_V5) => Err(NODE_HEADER_V5_BYTES),
+            (false, LEAF_V4) => Ok(LEAF_HEADER_V4_BYTES),
+            (true, LEAF_V5) => Ok(LEAF_HEADER_V5_BYTES),
             _ => return Err(damaged()),
         };
+        if version5
+            && (!checksum_is_right(&bytes, CHECKSUM_AT) || be64(&bytes, OWNER_AT) != Some(inode.number))
+        {
+            return Err(inode.damaged("the checksum or owner of a block of its extended attributes is wrong"));
+        }
         match header {
             Err(node) => block = be32(&bytes, node + 4).ok_or_else(damaged)?,
             Ok(header) => {
                 leaf(&bytes, header, names).ok_or_else(damaged)?;
-                // Leaves that lead to one another in a circle.
+                // More than one file has.
                 if names.iter().map(|entry| entry.name.len()).sum::<usize>() > NAMES_BYTES_MAX {
                     return Err(damaged());
                 }

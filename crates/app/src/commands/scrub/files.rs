@@ -118,6 +118,8 @@ struct OnVolume {
     volume: Option<String>,
     name: String,
     places: usize,
+    /// Whether files are read to find those that cannot be.
+    reads_all: bool,
     found: Result<Found, wattle_fs::Error>,
 }
 
@@ -126,12 +128,14 @@ struct Found {
     at: FilesAtPlaces,
     /// Files and directories that turned out to be touched when they were read.
     read: Vec<String>,
+    /// Whether all were read that had to be.
+    all_read: bool,
 }
 
 impl OnVolume {
     fn tell(self, all: &mut ScrubFiles) {
         let name = &self.name;
-        let Found { at, read } = match self.found {
+        let Found { at, read, all_read } = match self.found {
             Ok(found) => found,
             Err(error) => {
                 all.notes.push(format!("{name}: files there cannot be named: {error}"));
@@ -158,7 +162,11 @@ impl OnVolume {
         let read: Vec<_> = read.into_iter().filter(|path| !paths.contains(path)).collect();
         let directories = read.iter().any(|path| path.ends_with('/'));
         read.into_iter().for_each(|path| push(printable(&path), None));
-        let what = match (self.places.saturating_sub(named.len()), at.complete) {
+        if self.reads_all && !all_read {
+            let what = "not all files were read to find those that cannot be: there may be more";
+            all.notes.push(format!("{name}: {what}"));
+        }
+        let what = match (self.places.saturating_sub(named.len()), at.complete && all_read) {
             (0, _) => return,
             (rest, true) if directories => format!("{rest} places of no file: of directories, or free"),
             (rest, true) => format!("{rest} places of no file: free, or the file system's own"),
@@ -214,11 +222,11 @@ async fn of_stack(
         let is_own = its.contains(&member);
         let (reader, serving) = reader::bridge(core, on);
         let serving = core.spawn(serving);
-        let count = places.bad.len();
+        let (count, reads_all) = (places.bad.len(), places.reads_all);
         let found = core.offload(move || find(reader, places)).await.map_err(Problem::no_thread)?;
         serving.await;
         let name = if is_own { array.name.clone() } else { printable(&volume.name) };
-        all.push(OnVolume { volume: (!is_own).then(|| name.clone()), name, places: count, found });
+        all.push(OnVolume { volume: (!is_own).then(|| name.clone()), name, places: count, reads_all, found });
     }
     Ok(all)
 }
@@ -236,8 +244,8 @@ fn find(volume: VolumeReader, places: Places) -> Result<Found, wattle_fs::Error>
     at.complete &= fs.left_out().is_empty() && fs.not_as_mounted().is_empty();
     let named: BTreeSet<usize> = at.files.iter().map(|file| file.place).collect();
     let is_all = named.len() == places.bad.len() && !places.reads_all;
-    let read = if is_all { Vec::new() } else { read_all(Marked { volume, places }) };
-    Ok(Found { at, read })
+    let (read, all_read) = if is_all { (Vec::new(), true) } else { read_all(Marked { volume, places }) };
+    Ok(Found { at, read, all_read })
 }
 
 struct Shared(Rc<VolumeReader>);
@@ -285,16 +293,17 @@ impl ReadAt for Marked {
 }
 
 #[allow(clippy::disallowed_methods, reason = "it runs on a thread beside the cores, and must end")]
-fn read_all(volume: Marked) -> Vec<String> {
+fn read_all(volume: Marked) -> (Vec<String>, bool) {
     let until = std::time::Instant::now() + READING_MAX;
     match wattle_fs::open(Box::new(volume), None) {
         Ok(fs) => touched(&*fs, || std::time::Instant::now() >= until),
-        Err(_) => Vec::new(),
+        Err(_) => (Vec::new(), false),
     }
 }
 
-/// Paths of what cannot be read. What is being read when the time is over is none of them.
-fn touched(fs: &dyn FileSystem, is_over: impl Fn() -> bool) -> Vec<String> {
+/// Paths of what cannot be read, and whether all was read. What is being read when the time is over
+/// is none of them.
+fn touched(fs: &dyn FileSystem, is_over: impl Fn() -> bool) -> (Vec<String>, bool) {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::from([fs.root()]));
     let mut waiting = vec![(String::new(), fs.root())];
     let goes_on = || if is_over() { Err(wattle_fs::Error::Stopped) } else { Ok(()) };
@@ -305,13 +314,13 @@ fn touched(fs: &dyn FileSystem, is_over: impl Fn() -> bool) -> Vec<String> {
             goes_on()
         });
         match listed {
-            Err(wattle_fs::Error::Stopped) => return found,
+            Err(wattle_fs::Error::Stopped) => return (found, false),
             Err(_) => found.push(format!("{path}/")),
             Ok(()) => {}
         }
         for entry in entries {
             if found.len() >= SCRUB_FILES_MAX || seen.len() >= NODES_MAX as usize || is_over() {
-                return found;
+                return (found, false);
             }
             let name = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
             let Ok(metadata) = fs.metadata(entry.node) else {
@@ -321,7 +330,7 @@ fn touched(fs: &dyn FileSystem, is_over: impl Fn() -> bool) -> Vec<String> {
             match metadata.kind {
                 FileKind::Directory if seen.insert(entry.node) => waiting.push((name, entry.node)),
                 FileKind::File => match fs.read(entry.node, 0..metadata.size_bytes, &mut |_, _| goes_on()) {
-                    Err(wattle_fs::Error::Stopped) => return found,
+                    Err(wattle_fs::Error::Stopped) => return (found, false),
                     Err(_) => found.push(name),
                     Ok(()) => {}
                 },
@@ -329,7 +338,7 @@ fn touched(fs: &dyn FileSystem, is_over: impl Fn() -> bool) -> Vec<String> {
             }
         }
     }
-    found
+    (found, true)
 }
 
 /// Where places of an array are on what lies on it, however many layers above.
@@ -433,6 +442,30 @@ mod tests {
         let places = [0..10, 95..105, 150..160, 199..300];
         assert_eq!(within(&places, &(100..200)), [0..5, 50..60, 99..100]);
         assert_eq!(within(&places, &(300..400)), []);
+    }
+
+    /// A search that was cut off says so: an empty list is not taken for all of it.
+    #[test]
+    fn a_search_that_was_cut_off_is_told() {
+        let told = |reads_all, all_read| {
+            let mut found = ScrubFiles::default();
+            let at = FilesAtPlaces { files: Vec::new(), complete: true };
+            let on = OnVolume {
+                volume: None,
+                name: "array".to_owned(),
+                places: 1,
+                reads_all,
+                found: Ok(Found { at, read: Vec::new(), all_read }),
+            };
+            on.tell(&mut found);
+            found.notes.join("\n")
+        };
+        assert!(told(true, false).contains("not all files were read"));
+        assert!(told(false, false).contains("not all was looked at"));
+        for reads_all in [true, false] {
+            let text = told(reads_all, true);
+            assert!(!text.contains("not all") && text.contains("1 places of no file"), "{text}");
+        }
     }
 
     #[test]

@@ -274,7 +274,7 @@ impl RescueLoss {
                 "extended attributes, with ACLs, labels and capabilities (files that have some: {files})"
             )),
             true => (files > 0).then(|| {
-                format!("extended attributes that could not be given (files that have some: {files})")
+                format!("extended attributes that could not be read or given (files that have some: {files})")
             }),
         };
         self.not_kept =

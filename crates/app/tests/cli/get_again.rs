@@ -173,6 +173,90 @@ fn a_disk_without_inodes_is_told_before_anything_is_written() {
     said.failed(3, "WTL-0201", &["13 files are to be made, and 6 can be"]);
 }
 
+/// A directory that there is no room for is named with everything below it.
+#[test]
+fn what_lies_below_a_directory_without_room_is_named() {
+    let room = Room::new();
+    let mke2fs = "/usr/sbin/mke2fs";
+    if !Path::new(mke2fs).exists() && !crate::harness::require(mke2fs) {
+        return;
+    }
+    let (tree, image) = (room.path("files"), room.device("image", 8 << 20));
+    for directory in 0..6 {
+        let within = tree.join(format!("directory-{directory}/within"));
+        fs::create_dir_all(&within).unwrap();
+        for file in 0..3 {
+            fs::write(within.join(format!("file-{file}")), "content").unwrap();
+        }
+    }
+    tool(mke2fs, ["-qFtext4", "-d", tree.to_str().unwrap(), &image]);
+    let dir = room.path("disk");
+    fs::create_dir(&dir).unwrap();
+    // Enough for `lost+found` and all of one directory.
+    let options = "size=64M,nr_inodes=8";
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "wattle"]).arg(&dir).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: a disk with few inodes takes the right to mount one");
+        return;
+    }
+    let _disk = Disk(&dir);
+    let said = run(["get", "--to", &room.name("disk/out"), "--json", "--force=space", &image]);
+    let missing: BTreeSet<_> = said.json()["not_extracted"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|failure| failure["path"].as_str().unwrap().to_owned())
+        .collect();
+    said.failed(1, "WTL-0105", &["No space left on device", "--resume goes on"]);
+    for directory in 0..6 {
+        for file in 0..3 {
+            let path = format!("directory-{directory}/within/file-{file}");
+            let is_there = dir.join("out").join(&path).exists();
+            assert_eq!(missing.contains(&path), !is_there, "{path}: {missing:?}");
+        }
+    }
+}
+
+/// An extended attribute that cannot be read is a failure, into a directory and into an archive;
+/// the file came out.
+#[test]
+fn an_attribute_that_cannot_be_read_is_a_failure() {
+    let room = Room::new();
+    let debugfs = "/usr/sbin/debugfs";
+    let Some(image) = image(&room, "ext4") else { return };
+    if !Path::new(debugfs).exists() && !crate::harness::require(debugfs) {
+        return;
+    }
+    // Too large for the inode: it has a block, with a checksum.
+    fs::write(room.path("value"), "v".repeat(600)).unwrap();
+    let set = format!("ea_set -f {} /photo3 user.large", room.name("value"));
+    tool(debugfs, ["-w", "-R", &set, &image]);
+    let mut bytes = fs::read(&image).unwrap();
+    let at = bytes.windows(600).position(|part| part.iter().all(|byte| *byte == b'v')).unwrap();
+    bytes[at] = b'w';
+    fs::write(&image, bytes).unwrap();
+    let report = |name: &str| {
+        let report: serde_json::Value = serde_json::from_slice(&fs::read(room.path(name)).unwrap()).unwrap();
+        let photo3 = report["files"].as_array().unwrap().iter().filter(|file| file["path"] == "photo3");
+        let photo3: Vec<_> = photo3.collect();
+        assert_eq!(photo3.len(), 1, "{report:#}");
+        assert_eq!(photo3[0]["state"], "whole");
+        assert!(photo3[0]["attributes"][0].as_str().unwrap().contains("checksum"), "{report:#}");
+        assert_eq!(report["totals"]["missing"], 0);
+        assert_eq!(report["totals"]["whole"], 13);
+        assert_eq!(report["exit"]["status"], 1);
+    };
+    let why = "not extracted as a whole: photo3: without extended attributes: ";
+    for (to, name) in [(room.name("out"), "directory.json"), ("-".to_owned(), "archive.json")] {
+        let said = run(["get", "--xattrs", "--to", &to, "--report", &room.name(name), &image]);
+        said.failed(1, "WTL-0143", &[why]);
+        report(name);
+    }
+    assert_eq!(judge(&room.path("out")), (0, 0));
+    // Where they are not asked for, they do not come out anyhow.
+    run(["get", "--to", &room.name("without"), &image]).ok();
+}
+
 /// A report has every file, what the copy lacks, and the reason of the exit status.
 #[test]
 fn a_report_says_what_became_of_everything() {

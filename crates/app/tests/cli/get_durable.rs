@@ -11,17 +11,18 @@ use crate::copied::{PHOTOS, image, judge, lose, photo, place};
 use crate::harness::{Room, require, run, said, tool, wattle};
 
 /// A file system that is mounted, and unmounted in the end.
-struct Mounted(PathBuf);
+pub struct Mounted(pub PathBuf);
 
 impl Mounted {
     /// `None`, said loudly, where nothing can be mounted.
     fn new(options: &str, what: &Path, at: PathBuf) -> Option<Self> {
+        let kind = if what.as_os_str() == "tmpfs" { "tmpfs" } else { "auto" };
+        Self::of_kind(kind, options, what, at)
+    }
+
+    pub fn of_kind(kind: &str, options: &str, what: &Path, at: PathBuf) -> Option<Self> {
         fs::create_dir_all(&at).unwrap();
-        let mut mount = Command::new("mount");
-        if what.as_os_str() == "tmpfs" {
-            mount.args(["-t", "tmpfs"]);
-        }
-        match mount.args(["-o", options]).arg(what).arg(&at).status() {
+        match Command::new("mount").args(["-t", kind, "-o", options]).arg(what).arg(&at).status() {
             Ok(status) if status.success() => Some(Self(at)),
             _ => {
                 eprintln!("SKIPPED: this takes the right to mount");
@@ -37,7 +38,7 @@ impl Drop for Mounted {
     }
 }
 
-fn made(room: &Room, name: &str, size_bytes: u64, make: &[&str]) -> Option<PathBuf> {
+pub fn made(room: &Room, name: &str, size_bytes: u64, make: &[&str]) -> Option<PathBuf> {
     let program = format!("/usr/sbin/{}", make[0]);
     if !Path::new(&program).exists() && !require(&program) {
         return None;
@@ -47,7 +48,7 @@ fn made(room: &Room, name: &str, size_bytes: u64, make: &[&str]) -> Option<PathB
     Some(image.into())
 }
 
-fn names(dir: &Path) -> Vec<String> {
+pub fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> =
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();

@@ -33,6 +33,7 @@ mod fuse;
 mod geometry;
 mod get_again;
 mod get_durable;
+mod get_twins;
 mod group_changes;
 mod growing;
 mod harness;

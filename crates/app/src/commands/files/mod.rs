@@ -5,6 +5,7 @@
 //! command's work is done on a thread of its own (`Core::offload`), and its reads go to a task on
 //! the core ([`reader`]).
 
+mod came_out;
 pub mod get;
 pub mod ls;
 mod place;
@@ -322,6 +323,9 @@ struct Failure {
     /// Names of extended attributes that what came out of it does not have.
     #[serde(skip)]
     attributes: Vec<String>,
+    /// It came out whole, but for extended attributes that are lost.
+    #[serde(skip)]
+    is_whole: bool,
 }
 
 /// In JSON, a file that came out in part.
@@ -341,7 +345,13 @@ impl Failure {
             reason: reason.to_string(),
             partial: None,
             attributes: Vec::new(),
+            is_whole: false,
         }
+    }
+
+    /// The same of what came out whole, but for extended attributes.
+    fn of_whole(self) -> Self {
+        Self { is_whole: true, ..self }
     }
 
     /// The same of a file that came out in part, under the name `path`, without these extended

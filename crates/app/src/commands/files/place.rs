@@ -2,6 +2,7 @@
 //! link is followed, so that nothing that a damaged or hostile file system calls its files leads
 //! out of it.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -10,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
     chmodat, chownat, fchmod, fchown, fstat, fstatvfs, fsync, futimens, linkat, major, makedev, minor,
     mkdirat, mkfifoat, mknodat, openat, readlinkat, renameat, renameat_with, setxattr, statat, symlinkat,
     syncfs, unlinkat, utimensat,
@@ -19,9 +20,12 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use wattle_fs::{DeviceNumber, FileKind, FileMetadata, FileTime};
 
+use super::came_out::{CameOut, HasComeOut};
+
 /// A directory below the one that files are put into, or that one.
 pub struct OutputDirectory {
     fd: OwnedFd,
+    came_out: RefCell<CameOut>,
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -39,7 +43,11 @@ impl OutputDirectory {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(Self { fd: openat(CWD, path, DIRECTORY, Mode::empty())? })
+        Ok(Self::at(openat(CWD, path, DIRECTORY, Mode::empty())?))
+    }
+
+    fn at(fd: OwnedFd) -> Self {
+        Self { fd, came_out: RefCell::default() }
     }
 
     /// What is free on its file system: bytes, and files where their number is limited.
@@ -52,7 +60,7 @@ impl OutputDirectory {
     /// Goes into a directory that is there.
     pub fn enter(&self, name: &[u8]) -> io::Result<Self> {
         let flags = DIRECTORY | OFlags::NOFOLLOW;
-        Ok(Self { fd: openat(&self.fd, OsStr::from_bytes(name), flags, Mode::empty())? })
+        Ok(Self::at(openat(&self.fd, OsStr::from_bytes(name), flags, Mode::empty())?))
     }
 
     /// Makes a directory and goes into it. One that is there already will do.
@@ -122,6 +130,7 @@ impl OutputDirectory {
     /// only if `replace` says so, and never a directory.
     pub fn publish(&self, draft: &[u8], name: &[u8], replace: bool) -> io::Result<()> {
         let (from, to) = (OsStr::from_bytes(draft), OsStr::from_bytes(name));
+        let made = statat(&self.fd, from, AtFlags::SYMLINK_NOFOLLOW)?;
         let renamed = match replace {
             true => renameat(&self.fd, from, &self.fd, to),
             false => match renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
@@ -132,7 +141,39 @@ impl OutputDirectory {
         };
         // It is still there if it was linked, if the name leads to the same file, and if it failed.
         let _ = unlinkat(&self.fd, from, AtFlags::empty());
-        Ok(renamed?)
+        renamed?;
+        self.note_came_out(name, &made);
+        Ok(())
+    }
+
+    /// Notes what came out, or stays as what came out: nothing of this run replaces it.
+    pub fn note_came_out(&self, name: &[u8], made: &Stat) {
+        self.came_out.borrow_mut().note(name, made);
+    }
+
+    /// Whether what is found under a name came out in this run, under that name or under one that
+    /// is the same here.
+    pub fn has_come_out(&self, name: &[u8], found: &Stat) -> io::Result<bool> {
+        match self.came_out.borrow().has(name, found) {
+            HasComeOut::Yes => Ok(true),
+            HasComeOut::No => Ok(false),
+            HasComeOut::UnlessListed => Ok(!self.lists(name)?),
+        }
+    }
+
+    /// Whether it has an entry with exactly that name.
+    fn lists(&self, name: &[u8]) -> io::Result<bool> {
+        for entry in Dir::read_from(&self.fd)? {
+            if entry?.file_name().to_bytes() == name {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What it is itself.
+    pub fn found(&self) -> io::Result<Stat> {
+        Ok(fstat(&self.fd)?)
     }
 
     /// What has that name, if anything has: links are not followed.

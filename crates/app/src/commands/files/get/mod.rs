@@ -1,5 +1,6 @@
 //! `wattle get`: files out of the file system on a volume, as they were.
 
+mod attributes;
 mod checksums;
 mod extract;
 mod survey;
@@ -194,7 +195,7 @@ fn to_archive(
             .and_then(|()| opened.check_as_mounted("what came out"))
             .and_then(|()| if kind == FileKind::Directory { opened.check_left_out() } else { Ok(()) }),
     };
-    let files = whole.into_iter().chain(failures.iter().map(FileLoss::from)).collect();
+    let files = losses(whole, &failures);
     let loss = RescueLoss::new("get", opened.members.clone(), files, counts.whole(), &result).of_files(
         opened.loss(),
         // Owners are in the archive, whichever user makes it.
@@ -205,6 +206,13 @@ fn to_archive(
     output::note(&printable(&format!("{counts} came out into the archive")));
     note_loss(&loss, units);
     both(result, reported)
+}
+
+/// What became of everything, one by one: what is lost of a file that came out whole is told of it
+/// there.
+fn losses(whole: Vec<FileLoss>, failures: &[Failure]) -> Vec<FileLoss> {
+    let lost = failures.iter().filter(|failure| !failure.is_whole).map(FileLoss::from);
+    whole.into_iter().chain(lost).collect()
 }
 
 /// What is to be known of what did not come out.
@@ -274,7 +282,7 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
             .and_then(|()| if is_directory { opened.check_left_out() } else { Ok(()) })
             .and(summed),
     };
-    let files = whole.into_iter().chain(failures.iter().map(FileLoss::from)).collect();
+    let files = losses(whole, &failures);
     let loss = RescueLoss::new("get", opened.members.clone(), files, counts.whole(), &result).of_files(
         opened.loss(),
         rustix::process::geteuid().is_root(),

@@ -11,8 +11,8 @@ use rustix::fs::{XattrFlags, fsetxattr};
 use wattle_fs::{FileMetadata, FsNode};
 
 use super::Extraction;
+use crate::commands::files::get::attributes::{self, AttributesLeft};
 use crate::commands::files::place::OutputDirectory;
-use crate::commands::files::shown;
 
 impl Extraction<'_> {
     /// Gives what is open its extended attributes, if they are to come out.
@@ -37,20 +37,12 @@ impl Extraction<'_> {
         if !self.wanted.attributes {
             return;
         }
-        let fs = &self.opened.fs;
-        let left = match fs.attributes(node) {
-            Err(error) => vec![format!("(cannot be read: {error})")],
-            Ok(names) => {
-                let attach = |name: Vec<u8>| {
-                    let why = match fs.attribute(node, &name) {
-                        Err(error) => error.to_string(),
-                        Ok(value) => set(OsStr::from_bytes(&name), &value).err()?.to_string(),
-                    };
-                    Some(format!("{} ({why})", shown(&name)))
-                };
-                names.into_iter().filter_map(attach).collect()
+        let (read, mut left) = attributes::read(self.opened, node);
+        for (name, value) in read {
+            if let Err(error) = set(OsStr::from_bytes(&name), &value) {
+                left.not_given(&name, &error);
             }
-        };
+        }
         let mut all = self.attributes_left.borrow_mut();
         match left.is_empty() {
             true => _ = all.remove(&node),
@@ -59,10 +51,10 @@ impl Extraction<'_> {
     }
 
     /// The extended attributes that something came out without.
-    pub(super) fn attributes_lost(&self, node: FsNode) -> Vec<String> {
+    pub(super) fn attributes_left(&self, node: FsNode) -> AttributesLeft {
         match self.wanted.attributes {
             true => self.attributes_left.borrow().get(&node).cloned().unwrap_or_default(),
-            false => self.opened.attributes_of(node),
+            false => AttributesLeft::not_asked_for(self.opened, node),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A tree of files, from a file system into a directory.
 
 mod attributes;
+mod kept;
 mod outcome;
 mod salvage;
 mod settle;
@@ -14,15 +15,17 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::ProgressBar;
-use rustix::fs::{FileType, Stat};
+use rustix::fs::FileType;
 use wattle_control::Problem;
 use wattle_fs::{DirEntry, Error, FileKind, FileMetadata, FsNode};
 
-use super::checksums::{Checksums, Sum, sum_of_file};
+use super::attributes::AttributesLeft;
+use super::checksums::{Checksums, Sum};
 use crate::commands::files::place::{OutputDirectory, device_of, dress, file_type, is_name};
 use crate::commands::files::{Failure, Opened, join, kind_name};
 use crate::commands::loss::FileLoss;
 use crate::output::{self, text::printable};
+use kept::refuse_what_came_out;
 use outcome::Stop;
 pub use outcome::{ExtractCounts, Extracted};
 use salvage::{Damage, PARTIAL};
@@ -61,8 +64,8 @@ pub struct Extraction<'a> {
     lists_whole: bool,
     /// What came out, if that is to be listed, or has extended attributes, which did not.
     whole: Vec<FileLoss>,
-    /// Extended attributes that were to come out and could not be given, and why.
-    attributes_left: RefCell<BTreeMap<FsNode, Vec<String>>>,
+    /// Extended attributes that were to come out and did not.
+    attributes_left: RefCell<BTreeMap<FsNode, AttributesLeft>>,
     /// Why nothing more can be written, once that is so.
     full: Option<Problem>,
     /// What is read, and what else is written, by device and inode: it is not replaced.
@@ -278,6 +281,9 @@ impl<'a> Extraction<'a> {
             }
             FileKind::Socket => return Err(Stop::This("a socket is not made".to_owned())),
         };
+        if kept && let Some(found) = place.look(name)? {
+            place.note_came_out(name, &found);
+        }
         Ok(Made::done(ExtractCounts::one(metadata.kind, kept)))
     }
 
@@ -288,13 +294,17 @@ impl<'a> Extraction<'a> {
         node: FsNode,
         metadata: &FileMetadata,
     ) -> Result<Made, Stop> {
-        if !self.opened.fs.is_stub(node) && !self.directories.insert(node) {
+        if self.directories.contains(&node) {
             return Err(Stop::This("the directory came out already, elsewhere".to_owned()));
         }
         if self.way.len() >= DEPTH_MAX {
             return Err(Stop::This(format!("it is below {DEPTH_MAX} directories")));
         }
         let inner = Rc::new(self.make_directory(place, name)?);
+        // One that there is no room for is still to come, with all below.
+        if !self.opened.fs.is_stub(node) {
+            self.directories.insert(node);
+        }
         self.way.push(name.to_vec());
         self.entries(&inner, node);
         self.way.pop();
@@ -333,76 +343,6 @@ impl<'a> Extraction<'a> {
         }
         let (draft, sum) = self.new_file(place, name, node, metadata)?;
         Ok(Made { counts: counts(false), sum, rest: Rest::File(Draft { named, ..draft }) })
-    }
-
-    /// Gives a file one more name; whether it has it already.
-    fn link(&self, place: &OutputDirectory, name: &[u8], first: &[Vec<u8>]) -> Result<bool, Stop> {
-        let Some((from_name, parts)) = first.split_last() else { return Ok(false) };
-        let mut from = self.root.enter(b".")?;
-        for part in parts {
-            from = from.enter(part)?;
-        }
-        let first = from.look(from_name)?;
-        let is_same = |found: &Stat| {
-            Ok(first.is_some_and(|first| (first.st_dev, first.st_ino) == (found.st_dev, found.st_ino)))
-        };
-        let kept = self.is_kept(place, name, FileType::RegularFile, is_same)?;
-        if !kept {
-            self.draft(place, name, |draft| place.make_link(draft, &from, from_name), |_| Ok(()))?;
-        }
-        Ok(kept)
-    }
-
-    /// The file that is there under this name, if it is the same: by its size and time, or by its
-    /// content where sums are wanted. With its sum.
-    fn kept_file(
-        &self,
-        place: &OutputDirectory,
-        name: &[u8],
-        node: FsNode,
-        metadata: &FileMetadata,
-    ) -> Result<Option<Option<String>>, Stop> {
-        let time = (metadata.modified.seconds, u64::from(metadata.modified.nanoseconds));
-        let mut sum = None;
-        let is_same = |found: &Stat| {
-            if u64::try_from(found.st_size) != Ok(metadata.size_bytes) {
-                return Ok(false);
-            }
-            if self.checksums.is_none() {
-                return Ok(is_time((found.st_mtime, found.st_mtime_nsec), time));
-            }
-            let wanted = self.sum_of(node, metadata)?;
-            let same = wanted == sum_of_file(&place.open_file(name)?, metadata.size_bytes)?;
-            sum = Some(wanted);
-            Ok(same)
-        };
-        let kept = self.is_kept(place, name, FileType::RegularFile, is_same)?;
-        Ok(kept.then_some(sum))
-    }
-
-    /// Gives what is there already, and is the same, its owner, permissions and times, if it has
-    /// others: a former run was perhaps another user's.
-    fn dress_kept(
-        &self,
-        place: &OutputDirectory,
-        name: &[u8],
-        node: FsNode,
-        metadata: &FileMetadata,
-    ) -> Result<(), Stop> {
-        const SPECIAL: u32 = 0o6000;
-        let Some(found) = place.look(name)? else { return Ok(()) };
-        let mode = if self.owner { metadata.mode } else { metadata.mode & !SPECIAL };
-        let time = (metadata.modified.seconds, u64::from(metadata.modified.nanoseconds));
-        let is_dressed = found.st_mode & 0o7777 == mode
-            && (!self.owner || (found.st_uid, found.st_gid) == (metadata.uid, metadata.gid))
-            && is_time((found.st_mtime, found.st_mtime_nsec), time);
-        if !is_dressed {
-            dress(place.open_file(name)?, metadata, self.owner)?;
-        }
-        if self.wanted.attributes {
-            self.attach(&place.open_file(name)?, node);
-        }
-        Ok(())
     }
 
     /// The sum of a file as it is in the file system.
@@ -479,36 +419,6 @@ impl<'a> Extraction<'a> {
         Ok(sum.map(|sum| sum.finish(metadata.size_bytes)))
     }
 
-    /// Whether what has the name stays as it is: it is of this kind, and the same. Something else
-    /// that has the name is in the way, unless it is to be replaced.
-    fn is_kept(
-        &self,
-        place: &OutputDirectory,
-        name: &[u8],
-        kind: FileType,
-        is_same: impl FnOnce(&Stat) -> Result<bool, Stop>,
-    ) -> Result<bool, Stop> {
-        let Some(found) = place.look(name)? else { return Ok(false) };
-        self.refuse_own(&found)?;
-        if !self.there.resume {
-            return if self.there.overwrite { Ok(false) } else { Err(in_the_way()) };
-        }
-        let same = FileType::from_raw_mode(found.st_mode) == kind && is_same(&found)?;
-        match same || self.there.overwrite {
-            true => Ok(same),
-            false => Err(Stop::This("what has its name already is not the same".to_owned())),
-        }
-    }
-
-    /// Refuses to replace what this run reads, or writes beside the files.
-    fn refuse_own(&self, found: &Stat) -> Result<(), Stop> {
-        let why = "what has its name is read by this command, or written otherwise: it is not replaced";
-        match self.own.contains(&(found.st_dev, found.st_ino)) {
-            true => Err(Stop::This(why.to_owned())),
-            false => Ok(()),
-        }
-    }
-
     /// Makes something under a temporary name, dresses it, and gives it its own.
     fn draft(
         &self,
@@ -518,48 +428,56 @@ impl<'a> Extraction<'a> {
         dress: impl FnOnce(&[u8]) -> io::Result<()>,
     ) -> Result<(), Stop> {
         let (draft, ()) = make_draft(make)?;
-        if let Err(error) = dress(&draft) {
+        let dressed = dress(&draft).map_err(Stop::from);
+        let published = dressed.and_then(|()| publish(place, &draft, name, self.there.overwrite));
+        if published.is_err() {
+            // It is gone already if it could not get its name.
             let _ = place.remove(&draft);
-            return Err(error.into());
         }
-        match place.publish(&draft, name, self.there.overwrite) {
-            Err(error) if is_there(&error) => Err(in_the_way()),
-            published => Ok(published?),
-        }
+        published
     }
 
     /// Makes a directory, unless it is there; what else has the name is replaced only if that was
-    /// asked for.
+    /// asked for. One that came out in this run is another one's, and its files are not put among
+    /// those of that.
     fn make_directory(&self, place: &OutputDirectory, name: &[u8]) -> Result<OutputDirectory, Stop> {
         if self.there.resume && !self.owner {
             // One that a former run made may be locked: it gets its permissions again.
             place.unlock(name)?;
         }
-        match place.make_directory(name) {
+        let made = match place.make_directory(name) {
             Err(error) if is_there(&error) && self.there.overwrite => {
                 if let Some(found) = place.look(name)? {
                     self.refuse_own(&found)?;
+                    refuse_what_came_out(place, name, &found)?;
                 }
                 place.remove(name).map_err(|_| in_the_way())?;
-                Ok(place.make_directory(name)?)
+                place.make_directory(name)?
             }
-            Err(error) if is_there(&error) => Err(in_the_way()),
-            made => Ok(made?),
-        }
+            Err(error) if is_there(&error) => return Err(in_the_way()),
+            made => made?,
+        };
+        let found = made.found()?;
+        refuse_what_came_out(place, name, &found)?;
+        place.note_came_out(name, &found);
+        Ok(made)
+    }
+}
+
+/// Gives what was made under a temporary name its own. Whatever else it may replace, nothing of this
+/// run is: what looked free when it was begun may have come out since.
+fn publish(place: &OutputDirectory, draft: &[u8], name: &[u8], replace: bool) -> Result<(), Stop> {
+    if let Some(found) = place.look(name)? {
+        refuse_what_came_out(place, name, &found)?;
+    }
+    match place.publish(draft, name, replace) {
+        Err(error) if is_there(&error) => Err(in_the_way()),
+        published => Ok(published?),
     }
 }
 
 fn in_the_way() -> Stop {
     Stop::This("something of that name is there already".to_owned())
-}
-
-/// Whether a time is the wanted one, as far as the file system there keeps times: to a nanosecond,
-/// 100 of them (NTFS), a microsecond, 10 ms (exFAT), a second (ext3) or two (FAT).
-fn is_time(found: (i64, u64), wanted: (i64, u64)) -> bool {
-    const STEPS: [i128; 6] = [1, 100, 1_000, 10_000_000, 1_000_000_000, 2_000_000_000];
-    let nanoseconds = |(seconds, below): (i64, u64)| i128::from(seconds) * 1_000_000_000 + i128::from(below);
-    let (found, wanted) = (nanoseconds(found), nanoseconds(wanted));
-    STEPS.iter().any(|step| wanted.div_euclid(*step) * step == found)
 }
 
 /// Makes something under a name that nothing has. Numbers of processes come again, in containers
@@ -593,27 +511,6 @@ fn is_there(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_compared_as_far_as_they_are_kept() {
-        let wanted = (1_700_000_001, 123_456_789);
-        let kept = [
-            wanted,
-            (1_700_000_001, 123_456_700),
-            (1_700_000_001, 123_456_000),
-            (1_700_000_001, 120_000_000),
-        ];
-        for found in kept.into_iter().chain([(1_700_000_001, 0), (1_700_000_000, 0)]) {
-            assert!(is_time(found, wanted), "{found:?}");
-        }
-        for found in
-            [(1_700_000_001, 123_456_788), (1_700_000_002, 0), (1_699_999_999, 0), (1_700_000_001, 1)]
-        {
-            assert!(!is_time(found, wanted), "{found:?}");
-        }
-        // Before 1970 seconds are rounded down, too.
-        assert!(is_time((-2, 0), (-2, 5)) && is_time((-2, 0), (-1, 0)));
-    }
 
     #[test]
     fn what_has_the_name_of_a_draft_is_passed_over() {

@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::FileType;
 use wattle_fs::{Error, FileMetadata, FsNode};
 
-use super::{Extraction, Stop, in_the_way, is_time};
+use super::kept::is_time;
+use super::{Extraction, Stop, in_the_way};
 use crate::commands::files::place::OutputDirectory;
 
 /// What a file that came out in part is called: its name and this.

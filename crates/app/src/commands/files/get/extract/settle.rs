@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use wattle_fs::{FileMetadata, FsNode};
 
-use super::{Damage, ExtractCounts, Extraction, Stop, in_the_way, is_there};
+use super::{Damage, ExtractCounts, Extraction, Stop, publish};
 use crate::commands::files::place::OutputDirectory;
 use crate::commands::files::{Failure, hex_unless_text, shown};
 use crate::commands::loss::FileLoss;
@@ -79,12 +79,9 @@ impl Made {
 impl Draft {
     /// Makes it durable, and gives it its name.
     fn finish(&self) -> Result<(), Stop> {
-        let finished = sync(&self.file).map_err(Stop::not_durable).and_then(|()| {
-            match self.place.publish(&self.draft, &self.name, self.replace) {
-                Err(error) if is_there(&error) => Err(in_the_way()),
-                published => Ok(published?),
-            }
-        });
+        let finished = sync(&self.file)
+            .map_err(Stop::not_durable)
+            .and_then(|()| publish(&self.place, &self.draft, &self.name, self.replace));
         if finished.is_err() {
             // It is gone already if it could not get its name.
             let _ = self.place.remove(&self.draft);
@@ -134,7 +131,7 @@ impl Extraction<'_> {
                     self.note_failure("not extracted", Failure::new(&path, reason));
                 }
                 Err(Stop::InPart(Damage { name, unreadable, reason })) => {
-                    let attributes = self.attributes_lost(node);
+                    let attributes = self.attributes_left(node).all;
                     let above = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
                     let partial = [&path[..above], &name].concat();
                     let failure = Failure::new(&path, reason).in_part(&partial, &unreadable, attributes);
@@ -197,9 +194,12 @@ impl Extraction<'_> {
     }
 
     fn note_whole(&mut self, path: &[u8], node: FsNode) {
-        let attributes = self.attributes_lost(node);
-        if self.lists_whole || !attributes.is_empty() {
-            self.whole.push(FileLoss::whole(shown(path), hex_unless_text(path), attributes));
+        let left = self.attributes_left(node);
+        if let Some(failure) = left.failure(path) {
+            self.note_failure("not extracted as a whole", failure);
+        }
+        if self.lists_whole || !left.is_empty() {
+            self.whole.push(FileLoss::whole(shown(path), hex_unless_text(path), left.all));
         }
     }
 

@@ -83,7 +83,7 @@ impl<W: Write> TarStream<'_, W> {
             unreadable.len(),
             if is_named { ", which is a link to it: its name was in the archive already" } else { "" },
         );
-        let attributes = if self.xattrs { Vec::new() } else { self.opened.attributes_of(node) };
+        let attributes = self.attributes_left(node).all;
         let failure = Failure::new(path, reason).in_part(&partial, &unreadable, attributes);
         self.failed("extracted in part", failure);
         Err(Stop::Noted)

@@ -17,6 +17,7 @@ use indicatif::ProgressBar;
 use wattle_control::Problem;
 use wattle_fs::{DirEntry, FileKind, FileMetadata, FsNode};
 
+use super::attributes::{self, AttributesLeft};
 use super::extract::{DEPTH_MAX, ExtractCounts};
 use crate::commands::files::place::is_name;
 use crate::commands::files::{Failure, Opened, hex_unless_text, join, shown};
@@ -72,6 +73,8 @@ pub struct TarStream<'a, W> {
     lists_whole: bool,
     counts: ExtractCounts,
     whole: Vec<FileLoss>,
+    /// Extended attributes that were to come out and did not.
+    attributes_left: BTreeMap<FsNode, AttributesLeft>,
     failures: Vec<Failure>,
     /// Directories that came out: in a damaged file system one may be in itself.
     directories: BTreeSet<FsNode>,
@@ -101,6 +104,7 @@ impl<'a, W: Write> TarStream<'a, W> {
             lists_whole,
             counts: ExtractCounts::default(),
             whole: Vec::new(),
+            attributes_left: BTreeMap::new(),
             failures: Vec::new(),
             directories: BTreeSet::new(),
             named: BTreeMap::new(),
@@ -174,7 +178,14 @@ impl<'a, W: Write> TarStream<'a, W> {
         let partial = entries.iter().filter(|entry| entry.name.ends_with(PARTIAL));
         self.taken = partial.map(|entry| join(above, &entry.name)).collect();
         let taken = std::mem::take(&mut self.taken);
+        let mut names = BTreeSet::new();
         for entry in entries {
+            // What unpacks the archive would replace the first by the second.
+            if !names.insert(entry.name.clone()) {
+                let reason = "something of that name came out already".to_owned();
+                self.failed("not extracted", Failure::new(&join(above, &entry.name), reason));
+                continue;
+            }
             self.taken.clone_from(&taken);
             self.entry(above, &entry.name, entry.node)?;
         }
@@ -196,9 +207,20 @@ impl<'a, W: Write> TarStream<'a, W> {
     }
 
     fn note_whole(&mut self, path: &[u8], node: FsNode) {
-        let attributes = if self.xattrs { Vec::new() } else { self.opened.attributes_of(node) };
-        if self.lists_whole || !attributes.is_empty() {
-            self.whole.push(FileLoss::whole(shown(path), hex_unless_text(path), attributes));
+        let left = self.attributes_left(node);
+        if let Some(failure) = left.failure(path) {
+            self.failed("not extracted as a whole", failure);
+        }
+        if self.lists_whole || !left.is_empty() {
+            self.whole.push(FileLoss::whole(shown(path), hex_unless_text(path), left.all));
+        }
+    }
+
+    /// The extended attributes that something came out without.
+    fn attributes_left(&self, node: FsNode) -> AttributesLeft {
+        match self.xattrs {
+            true => self.attributes_left.get(&node).cloned().unwrap_or_default(),
+            false => AttributesLeft::not_asked_for(self.opened, node),
         }
     }
 
@@ -248,27 +270,18 @@ impl<'a, W: Write> TarStream<'a, W> {
         metadata: &FileMetadata,
     ) -> Result<(), Stop> {
         let mut attributes = Vec::new();
-        let mut left = Vec::new();
         if self.xattrs && !matches!(kind, TarKind::HardLink(_)) {
-            match self.opened.fs.attributes(node) {
-                Err(error) => left.push(format!("extended attributes cannot be read: {error}")),
-                Ok(names) => {
-                    for name in names {
-                        match self.opened.fs.attribute(node, &name) {
-                            // The sign ends the name in the archive.
-                            _ if name.contains(&b'=') => left.push(format!("{}: its name", shown(&name))),
-                            Ok(value) => attributes.push((name, value)),
-                            Err(error) => left.push(format!("{}: {error}", shown(&name))),
-                        }
-                    }
+            let (read, mut left) = attributes::read(self.opened, node);
+            for (name, value) in read {
+                match name.contains(&b'=') {
+                    true => left.lost(&name, &"an archive has no names with this sign"),
+                    false => attributes.push((name, value)),
                 }
             }
+            if !left.is_empty() {
+                self.attributes_left.insert(node, left);
+            }
         }
-        self.put(&header::member(path, kind, metadata, &attributes))?;
-        for reason in left {
-            let failure = Failure::new(path, format!("without an extended attribute: {reason}"));
-            self.failed("not extracted as a whole", failure);
-        }
-        Ok(())
+        Ok(self.put(&header::member(path, kind, metadata, &attributes))?)
     }
 }

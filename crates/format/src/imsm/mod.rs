@@ -40,6 +40,9 @@ const DISK_BYTES: usize = 48;
 /// Of a volume, before its first map.
 const VOLUME_BYTES: usize = 112;
 const SERIAL_BYTES: usize = 16;
+/// Bit of a volume's status: a verification makes right what it finds. mdadm stores a resync after
+/// a crash in this way, so that until it ends nothing says that parity and copies agree.
+const VERIFY_AND_FIX: u32 = 0x80;
 /// The bad-block log: magic, count, entries.
 const BAD_LOG_MAGIC: u32 = 0xabad_b10c;
 const BAD_LOG_HEADER_BYTES: usize = 8;
@@ -322,6 +325,7 @@ impl ImsmVolume {
             (0, _) => None,
             (_, 0) => Some(ImsmMigration::Initialize),
             (_, 1) => Some(ImsmMigration::Rebuild),
+            (_, 2) if le32(head, 24) & VERIFY_AND_FIX != 0 => Some(ImsmMigration::Repair),
             (_, 2) => Some(ImsmMigration::Verify),
             (_, 3) => Some(ImsmMigration::General),
             (_, 4) => Some(ImsmMigration::StateChange),

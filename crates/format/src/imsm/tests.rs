@@ -44,6 +44,23 @@ fn a_rebuild_says_which_drive_is_filled_and_how_far() {
 }
 
 #[test]
+fn a_repair_is_stored_as_a_verification_that_fixes() {
+    let map = {
+        let mut map = vec![0_u8; 48 + 3 * 4];
+        (map[15], map[16], map[17], map[18]) = (5, 3, 1, 255);
+        (0..3_u8).for_each(|disk| map[48 + 4 * usize::from(disk)] = disk);
+        map
+    };
+    for (status, is) in [(0, ImsmMigration::Verify), (0x80, ImsmMigration::Repair)] {
+        let mut head = vec![0_u8; VOLUME_BYTES];
+        (head[24], head[88], head[89]) = (status, 1, 2);
+        let bytes = [head, map.clone(), map.clone()].concat();
+        let (volume, _) = ImsmVolume::decode(&bytes, 3, 1).unwrap().unwrap();
+        assert_eq!(volume.migration, Some(is));
+    }
+}
+
+#[test]
 fn every_flipped_bit_is_seen() {
     for drive in [REBUILD, TWO] {
         let size = le32(&drive[1024..], SIZE_AT) as usize;

@@ -1,10 +1,11 @@
 //! Decisions over metadata that mdadm wrote, and over what damage makes of it.
 
-use wattle_format::imsm;
+use wattle_format::imsm::{self, ImsmMigration};
 
 use super::*;
 use crate::md::assemble::{Access, Policy, Slot, Verdict, assemble};
 use crate::md::facts::MemberFacts;
+use crate::md::reason::Reason;
 
 const REBUILD: &[u8] = include_bytes!("../../../../format/tests/data/imsm.bin");
 const TWO: &[u8] = include_bytes!("../../../../format/tests/data/imsm-two.bin");
@@ -71,6 +72,23 @@ fn the_drive_that_is_filled_counts_as_far_as_it_is() {
         "dm-4 takes the place of dm-2"
     );
     assert!(matches!(assembly.slots[1], Slot::Rebuilding { member: 3, .. }));
+}
+
+/// What a resync after a crash has not reached has no right parity, though the volume went idle.
+#[test]
+fn parity_that_is_being_made_right_is_not_computed_from() {
+    for (migration, is_trusted) in [(ImsmMigration::Verify, true), (ImsmMigration::Repair, false)] {
+        let Some(ContainerMetadata::Imsm(mut imsm)) = metadata(TWO) else { panic!() };
+        let volume = &mut imsm.volumes[1];
+        (volume.migration, volume.old_map) = (Some(migration), Some(volume.map.clone()));
+        let metadata = ContainerMetadata::Imsm(imsm);
+        let drives = ["dm-0", "dm-1", "dm-2"].into_iter().enumerate();
+        let drives: Vec<_> = drives.map(|(ix, name)| drive(ix, name, &metadata)).collect();
+        let assembly = assemble(&facts(&place(&drives), "second"), Policy::default()).unwrap();
+        let refused = |reason: &Reason| matches!(reason, Reason::DirtyDegraded { .. });
+        let is_refused = matches!(&assembly.access, Access::Refused(reasons) if reasons.iter().any(refused));
+        assert_eq!((assembly.synced(), is_refused), (is_trusted, !is_trusted), "{migration:?}");
+    }
 }
 
 #[test]

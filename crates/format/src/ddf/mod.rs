@@ -11,6 +11,7 @@
 //! Invariant: what is returned is bounded by the bytes read; sections and records whose checksum
 //! does not hold are not in it.
 
+mod bad;
 mod config;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ mod tests;
 use crate::bytes::{array, be32, be64};
 use crate::crc32;
 use crate::text::printable;
+pub use bad::{DdfBadBlockLog, DdfBadBlocks};
 pub use config::{DdfConfig, DdfMember, MEMBERS_MAX};
 
 /// What anchor and headers begin with.
@@ -90,6 +92,8 @@ pub struct Ddf {
     pub is_assigned_spare: bool,
     /// Records of the configuration that are there and whose checksum does not hold.
     pub damaged_configs: usize,
+    /// Its defective blocks.
+    pub bad_blocks: DdfBadBlockLog,
 }
 
 /// A drive of the container.
@@ -215,6 +219,12 @@ fn sections(
     let volumes = whole(section(208, "its list of volumes")?, VIRTUAL_MAGIC, "its list of volumes")?;
     let own = whole(section(224, "the drive's own record")?, OWN_MAGIC, "the drive's own record")?;
     let configs = section(216, "its configuration")?;
+    let has_log = be32(header, 232) != NOTHING && !matches!(be32(header, 236), 0 | NOTHING);
+    let bad_blocks = match has_log.then(|| section(232, "its bad-block log")) {
+        None => DdfBadBlockLog::Absent,
+        Some(Ok(log)) => bad::read(&log),
+        Some(Err(_)) => DdfBadBlockLog::Damaged,
+    };
     let record_bytes = usize::from(u16::from_be_bytes(array(header, 134))) * 512;
     let members_max = usize::from(u16::from_be_bytes(array(header, 136)));
     let mut ddf = Ddf {
@@ -230,6 +240,7 @@ fn sections(
         configs: Vec::new(),
         is_assigned_spare: false,
         damaged_configs: 0,
+        bad_blocks,
     };
     if record_bytes == 0 {
         return Err("its configuration");

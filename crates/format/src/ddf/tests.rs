@@ -60,3 +60,56 @@ fn nothing_is_found_where_nothing_is() {
     }
     assert!(matches!(decoded(&DRIVE[DRIVE.len() - 512..]), Some(Err(DdfError::Headers { .. }))));
 }
+
+/// The drive with a log of bad blocks where its empty configuration records are.
+fn with_log(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    const LOG: usize = 25 * 512;
+    let mut drive = DRIVE.to_vec();
+    put_section(&mut drive, 0, |header| {
+        header[232..236].copy_from_slice(&25_u32.to_be_bytes());
+        header[236..240].copy_from_slice(&1_u32.to_be_bytes());
+    });
+    put_section(&mut drive, LOG, |log| {
+        log.fill(0xff);
+        log[..4].copy_from_slice(&0xabad_b10c_u32.to_be_bytes());
+        log[8..32].fill(0);
+        log[9] = 2;
+        for (entry, (start, count)) in log[32..].chunks_exact_mut(16).zip([(2052_u64, 3_u16), (40_000, 1)]) {
+            entry[..8].copy_from_slice(&start.to_be_bytes());
+            entry[12..14].copy_from_slice(&count.to_be_bytes());
+        }
+    });
+    change(&mut drive[LOG..LOG + 512]);
+    drive
+}
+
+fn put_section(drive: &mut [u8], at: usize, change: impl FnOnce(&mut [u8])) {
+    let section = &mut drive[at..at + 512];
+    change(section);
+    let sum = checksum(section);
+    section[4..8].copy_from_slice(&sum.to_be_bytes());
+}
+
+#[test]
+fn the_bad_block_log_is_read() {
+    let log = |drive: &[u8]| decoded(drive).unwrap().unwrap().bad_blocks;
+    let listed = [(2052, 3), (40_000, 1)];
+    let listed = listed.map(|(start_sector, len_sectors)| DdfBadBlocks { start_sector, len_sectors });
+    let listed = DdfBadBlockLog::Listed(listed.to_vec());
+    assert_eq!(log(DRIVE), DdfBadBlockLog::Absent);
+    assert_eq!(log(&with_log(|_| ())), listed);
+    // Some describe the count as a number of four bytes.
+    let wide = with_log(|log| {
+        log[8..12].copy_from_slice(&2_u32.to_be_bytes());
+        put_section(log, 0, |_| ());
+    });
+    assert_eq!(log(&wide), listed);
+    assert_eq!(log(&with_log(|log| log[40] ^= 1)), DdfBadBlockLog::Damaged, "its checksum does not hold");
+    let longer = with_log(|log| put_section(log, 0, |log| log[9] = 31));
+    assert_eq!(log(&longer), DdfBadBlockLog::Damaged, "more entries than fit");
+    assert_eq!(log(&with_log(|log| log.fill(0))), DdfBadBlockLog::Absent, "never written");
+    assert_eq!(log(&with_log(|log| log[0] = 1)), DdfBadBlockLog::Foreign);
+    let mut outside = DRIVE.to_vec();
+    put_section(&mut outside, 0, |header| header[232..240].copy_from_slice(&[0, 1, 0, 0, 0, 0, 0, 1]));
+    assert_eq!(log(&outside), DdfBadBlockLog::Damaged, "it cannot be read");
+}

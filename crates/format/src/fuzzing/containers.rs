@@ -60,7 +60,7 @@ fn seal_sections(drive: &mut [u8], header: usize) {
     if drive.get(header..).is_none_or(|rest| rest.len() < 512) {
         return;
     }
-    for at in [200, 208, 224] {
+    for at in [200, 208, 224, 232] {
         let (start, len) = (be32(drive, header + at) as usize, be32(drive, header + at + 4) as usize);
         if start < 1 << 20 && len < 1 << 12 {
             seal(drive, header + 512 * start, 512 * len);

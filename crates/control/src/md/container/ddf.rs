@@ -6,14 +6,15 @@
 //! which failed; how far a rebuild came is not recorded.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use wattle_format::ddf::{Ddf, DdfConfig, DdfDisk, DdfGuid, DdfVolume};
+use wattle_format::ddf::{Ddf, DdfBadBlockLog, DdfConfig, DdfDisk, DdfGuid, DdfVolume};
 
 use super::{
     ContainerDrive, ContainerFormat, ContainerMetadata, ContainerRefusal, ContainerVolume, Extent, Placed,
-    volume_name, volume_uuid,
+    bad_feature, bad_in, volume_name, volume_uuid,
 };
-use crate::md::facts::{CLEAN, DeviceRole, Features, SuperblockFacts, Uuid, Version};
+use crate::md::facts::{BadBlockEntry, CLEAN, DeviceRole, SuperblockFacts, Uuid, Version};
 
 /// md's name for near copies of two.
 const NEAR: u32 = 0x100;
@@ -71,6 +72,20 @@ fn note(ddf: &Ddf) -> String {
     }
     if ddf.damaged_configs > 0 {
         notes.push(format!("{} records of its configuration are damaged", ddf.damaged_configs));
+    }
+    match &ddf.bad_blocks {
+        DdfBadBlockLog::Absent => {}
+        DdfBadBlockLog::Foreign => {
+            notes.push(
+                "the place of its bad-block log holds something else, which is not followed".to_owned(),
+            );
+        }
+        DdfBadBlockLog::Damaged => notes.push("its bad-block log is damaged".to_owned()),
+        DdfBadBlockLog::Listed(entries) if entries.is_empty() => {}
+        DdfBadBlockLog::Listed(entries) => notes.push(format!(
+            "its controller found blocks defective, which are taken from the other members: {} entries",
+            entries.len()
+        )),
     }
     notes.join("; ")
 }
@@ -149,8 +164,8 @@ fn place_volume(guid: &DdfGuid, members: &[Member<'_>], placed: &mut Placed) {
         let start = config.members[at].start_sector.min(drive.size_sectors);
         let len = config.component_sectors.unwrap_or(0).min(drive.size_sectors - start);
         let (level, layout) = level(config).unwrap_or((0, 0));
+        let bad = bad_blocks(&ddf.bad_blocks, &(start..start + len));
         placed.extents.push(Extent {
-            bad: Vec::new(),
             of: drive.id,
             start_sector: start,
             len_sectors: len,
@@ -173,7 +188,7 @@ fn place_volume(guid: &DdfGuid, members: &[Member<'_>], placed: &mut Placed) {
                 recovery_offset: is_filled.then_some(0),
                 data_offset_sectors: 0,
                 data_size_sectors: len,
-                features: Features(0),
+                features: bad_feature(bad.as_deref()),
                 reshape: None,
                 container: Some(ContainerVolume {
                     format: ContainerFormat::Ddf,
@@ -181,7 +196,20 @@ fn place_volume(guid: &DdfGuid, members: &[Member<'_>], placed: &mut Placed) {
                     refused,
                 }),
             },
+            bad,
         });
+    }
+}
+
+/// What of a range of a drive is recorded as defective, sectors from the range's start; `None` if
+/// that cannot be told. What was moved to spare blocks counts as lost: the other members have it.
+fn bad_blocks(log: &DdfBadBlockLog, range: &Range<u64>) -> Option<Vec<BadBlockEntry>> {
+    match log {
+        DdfBadBlockLog::Absent | DdfBadBlockLog::Foreign => Some(Vec::new()),
+        DdfBadBlockLog::Damaged => None,
+        DdfBadBlockLog::Listed(entries) => {
+            Some(bad_in(range, entries.iter().map(|entry| (entry.start_sector, entry.len_sectors))))
+        }
     }
 }
 

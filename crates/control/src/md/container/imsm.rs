@@ -12,9 +12,9 @@ use wattle_format::imsm::{Imsm, ImsmDisk, ImsmLevel, ImsmMapState, ImsmMigration
 use super::identity::identify;
 use super::{
     ContainerDrive, ContainerFormat, ContainerMetadata, ContainerRefusal, ContainerVolume, Extent, Placed,
-    volume_name, volume_uuid,
+    bad_feature, bad_in, volume_name, volume_uuid,
 };
-use crate::md::facts::{BadBlockEntry, CLEAN, DeviceRole, Features, SuperblockFacts, Uuid, Version};
+use crate::md::facts::{BadBlockEntry, CLEAN, DeviceRole, SuperblockFacts, Uuid, Version};
 use crate::problem::{Code, Problem};
 
 /// md's name for near copies of two.
@@ -180,7 +180,7 @@ fn place_volume(
         None => (0, 0),
     };
     let uuid = volume_uuid(&[b"imsm", &family.to_be_bytes(), volume.name.as_bytes()]);
-    let bad = bad_blocks((fresh, number), (imsm, serial), start..start + len);
+    let bad = Some(bad_blocks((fresh, number), (imsm, serial), start..start + len));
     placed.extents.push(Extent {
         of: known.drive.id,
         start_sector: start,
@@ -203,7 +203,7 @@ fn place_volume(
             recovery_offset: filled,
             data_offset_sectors: 0,
             data_size_sectors: len,
-            features: if bad.is_empty() { Features(0) } else { Features::BAD_BLOCKS },
+            features: bad_feature(bad.as_deref()),
             reshape: None,
             container: Some(ContainerVolume {
                 format: ContainerFormat::Imsm,
@@ -229,12 +229,7 @@ fn bad_blocks(
         false => own.disks.get(usize::from(disk)).is_some_and(|disk| disk.own_serial() == serial),
     };
     let entries = imsm.bad_blocks.iter().filter(|entry| is_own(entry.disk));
-    let within = entries.filter_map(|entry| {
-        let start = entry.start_sector.max(range.start);
-        let end = entry.start_sector.saturating_add(entry.len_sectors).min(range.end);
-        (start < end).then(|| BadBlockEntry { start_sector: start - range.start, len_sectors: end - start })
-    });
-    within.collect()
+    bad_in(&range, entries.map(|entry| (entry.start_sector, entry.len_sectors)))
 }
 
 /// Whether parity and copies agree. How far an initialization came is not relied on: firmware and

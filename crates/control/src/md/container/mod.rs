@@ -17,11 +17,12 @@ mod imsm;
 mod tests;
 
 use std::fmt;
+use std::ops::Range;
 
 use wattle_format::ddf::{self as ddf_format, Ddf};
 use wattle_format::imsm::{self as imsm_format, Imsm};
 
-use crate::md::facts::{BadBlockEntry, MemberFacts, SuperblockFacts};
+use crate::md::facts::{BadBlockEntry, Features, MemberFacts, SuperblockFacts};
 use crate::members::Member;
 use crate::nodes::MemberId;
 use crate::problem::{Code, Problem};
@@ -186,16 +187,31 @@ pub(crate) struct Extent {
     pub len_sectors: u64,
     /// What the drive says of the volume, in md's words.
     pub facts: SuperblockFacts,
-    /// What of it is recorded as lost, sectors from its start.
-    pub bad: Vec<BadBlockEntry>,
+    /// What of it is recorded as lost, sectors from its start; `None` if that cannot be told.
+    pub bad: Option<Vec<BadBlockEntry>>,
 }
 
 impl Extent {
     /// The facts of the member that it becomes.
     pub fn member_facts(&self, name: &str) -> MemberFacts {
         let facts = MemberFacts::new(name, self.len_sectors, self.facts.clone());
-        MemberFacts { bad_blocks: Some(self.bad.clone()), ..facts }
+        MemberFacts { bad_blocks: self.bad.clone(), ..facts }
     }
+}
+
+/// What of a range of a drive is in these recorded runs (start and length, sectors of the drive),
+/// in sectors from the range's start.
+fn bad_in(range: &Range<u64>, runs: impl Iterator<Item = (u64, u64)>) -> Vec<BadBlockEntry> {
+    let within = runs.filter_map(|(start, len)| {
+        let (start, end) = (start.max(range.start), start.saturating_add(len).min(range.end));
+        (start < end).then(|| BadBlockEntry { start_sector: start - range.start, len_sectors: end - start })
+    });
+    within.collect()
+}
+
+/// The feature by which lost blocks count, where there are some.
+fn bad_feature(bad: Option<&[BadBlockEntry]>) -> Features {
+    if bad.is_some_and(<[_]>::is_empty) { Features(0) } else { Features::BAD_BLOCKS }
 }
 
 /// The volumes on some drives.

@@ -1,9 +1,10 @@
 //! Decisions over metadata that mdadm wrote, and over what damage makes of it.
 
+use wattle_format::ddf::{DdfBadBlockLog, DdfBadBlocks};
 use wattle_format::imsm::{self, ImsmMigration};
 
 use super::*;
-use crate::md::assemble::{Access, Policy, Slot, Verdict, assemble};
+use crate::md::assemble::{Access, Assembly, Policy, Slot, Verdict, assemble};
 use crate::md::facts::MemberFacts;
 use crate::md::reason::Reason;
 
@@ -102,6 +103,31 @@ fn a_drive_of_ddf_knows_itself() {
     let first = facts(&placed, "first");
     assert_eq!((first[0].superblock.level, first[0].superblock.layout), (10, 0x102));
     assert_eq!(placed.missing, [(32768, "the DDF container".to_owned())]);
+}
+
+/// What a controller found defective is not taken from that drive; a log that is damaged may list
+/// any block of it.
+#[test]
+fn defective_blocks_of_a_drive_of_ddf_are_not_read() {
+    let with = |log: DdfBadBlockLog| {
+        let Some(ContainerMetadata::Ddf(mut ddf)) = metadata(DDF) else { panic!() };
+        ddf.bad_blocks = log;
+        let metadata = ContainerMetadata::Ddf(ddf);
+        let members = facts(&place(&[drive(0, "any name", &metadata)]), "second");
+        assemble(&members, Policy::default()).unwrap()
+    };
+    let entry = |start_sector, len_sectors| DdfBadBlocks { start_sector, len_sectors };
+    let listed = [entry(2040, 10), entry(3000, 2), entry(4090, 100), entry(40_000, 1)];
+    let assembly = with(DdfBadBlockLog::Listed(listed.to_vec()));
+    let bad: Vec<_> = assembly.bad[0].iter().map(|run| (run.start.0, run.end.0)).collect();
+    assert_eq!(bad, [(0, 2), (952, 954), (2042, 2048)], "the volume has 2048 to 4096 of the drive");
+    let refused = |reason: &Reason| matches!(reason, Reason::BadBlocks { .. });
+    let is_refused = |assembly: Assembly| match assembly.access {
+        Access::Refused(reasons) => reasons.iter().any(refused),
+        _ => false,
+    };
+    assert!(!is_refused(with(DdfBadBlockLog::Foreign)));
+    assert!(is_refused(with(DdfBadBlockLog::Damaged)), "no other member has what it may have lost");
 }
 
 /// Damage that no checksum sees: no panic, no slot beyond the table, no window beyond the

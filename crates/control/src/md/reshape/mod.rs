@@ -6,6 +6,7 @@
 //!
 //! Invariant: nothing is written. Both sides are read-only, and so is what lies on them.
 
+mod past;
 mod window;
 
 use std::collections::BTreeMap;

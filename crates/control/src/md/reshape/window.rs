@@ -6,16 +6,15 @@
 //!
 //! - **Moved by an offset, with as many data members as before.** Linux 6.12 does not look at the
 //!   offset in the run that began the reshape, and records positions by time alone. How far it came
-//!   shows on the members: just behind its place the new and the old copy of everything still
-//!   agree, for as long as the offset is; before that stretch only the new copy is left. Free space
-//!   agrees with free space, so that only blocks count of which no two are the same.
+//!   shows on the members (`past`): just behind its place the new and the old copy of everything
+//!   still agree, for as long as the offset is; before that stretch only the new copy is left. Free
+//!   space agrees with free space, so that only blocks count of which no two are the same.
 //! - **In place.** The old copy is gone at once, and no member tells how far Linux came. A backup
 //!   file tells it where it holds what only the new place has left; one that was written too late
 //!   holds what the old places had by then, and proves nothing.
 //!
 //! What is not proved either way is not read.
 
-use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
@@ -24,22 +23,15 @@ use wattle_engine::units::SECTOR_BYTES;
 use wattle_format::md::backup::{ReshapeBackup, ReshapeBackupPart};
 use wattle_rt::BufMut;
 
+use super::past::{Compared, Extent, Past, Places, READ_BLOCKS, ran_past};
 use crate::md::assemble::ReshapeAssembly;
 
 /// What is compared at once.
 const BLOCK_SECTORS: u64 = 8;
 const BLOCK_BYTES: usize = (BLOCK_SECTORS * SECTOR_BYTES) as usize;
-/// Blocks of a sample.
-const SAMPLE_BLOCKS: u64 = 16;
-/// Blocks that are read in one go.
-const READ_BLOCKS: u64 = 256;
 /// Sectors of each data member beyond the position in which Linux's place is looked for: what it
 /// moves in the ten seconds between two records, and some more.
 const SEARCH_SECTORS: u64 = 4 << 21;
-/// Blocks that cannot be read before the search is given up: each may take a drive seconds.
-const UNREAD_BLOCKS_MAX: u64 = 4096;
-/// Blocks of different content that agree at both places, before they count as moved.
-const PROOF_BLOCKS: usize = 8;
 
 /// Where a run of the array is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,30 +68,6 @@ pub(super) struct Sides<'a> {
     pub backups: &'a [(ReshapeBackup, Volume)],
 }
 
-/// How a block is at the two places.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Compared {
-    /// Different.
-    Apart,
-    /// Not to be read at one of them.
-    Unread,
-    /// The same, of one byte only: free space is like free space.
-    Blank,
-    /// The same, of content with this fingerprint.
-    Same(u64),
-}
-
-/// Where what was moved last is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Behind {
-    /// Proved to be at both places.
-    Both,
-    /// Some of it is at one place, and nothing that is not blank at both.
-    One,
-    /// That cannot be told.
-    Open,
-}
-
 /// What a part of a backup file proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PartProof {
@@ -111,25 +79,6 @@ enum PartProof {
     EndsWithin,
 }
 
-/// A run of blocks that are the same at both places, as far as both can be read.
-struct Run {
-    blocks: Range<u64>,
-    /// Fingerprints of what is not blank.
-    proof: BTreeSet<u64>,
-    /// Blocks that cannot be read at one of the places.
-    unread: Vec<Range<u64>>,
-    unread_blocks: u64,
-}
-
-/// How far Linux ran past what the old place still holds, in steps.
-enum Past {
-    /// Only the new place holds what is below `steps`. Of blocks behind it that cannot be read at
-    /// both places it is not known which one counts.
-    Proved { steps: u64, unread: Vec<Range<u64>> },
-    /// Perhaps so: what agrees behind it is blank, or cannot be read.
-    Possible(u64),
-}
-
 impl Sides<'_> {
     /// The whole array, in order.
     pub async fn pieces(&self) -> Vec<Piece> {
@@ -137,9 +86,9 @@ impl Sides<'_> {
         let mut beyond = match (&reshape.doubtful, reshape.moved_sectors) {
             (Some(doubtful), _) => self.doubtful(self.steps_of(doubtful)).await,
             (None, Some(moved)) => match self.ran_past(moved).await {
-                Past::Proved { steps, unread } => {
-                    let mut known = vec![(0..steps, Source::New)];
-                    let mut from = steps;
+                Past::Proved { blocks, unread } => {
+                    let mut from = blocks * BLOCK_SECTORS;
+                    let mut known = vec![(0..from, Source::New)];
                     for blocks in unread {
                         let unread = blocks.start * BLOCK_SECTORS..blocks.end * BLOCK_SECTORS;
                         known.push((from..unread.start, Source::Old));
@@ -148,7 +97,7 @@ impl Sides<'_> {
                     }
                     known
                 }
-                Past::Possible(steps) => vec![(0..steps, Source::Unknown)],
+                Past::Possible(blocks) => vec![(0..blocks * BLOCK_SECTORS, Source::Unknown)],
             },
             (None, None) => Vec::new(),
         };
@@ -192,110 +141,25 @@ impl Sides<'_> {
         from.min(end)..to.min(end)
     }
 
-    /// How many steps beyond the position only the new place holds.
-    async fn ran_past(&self, moved: u64) -> Past {
-        if self.new.is_none() {
-            return Past::Possible(self.beyond_sectors());
-        }
-        // What agrees before the position was not written over, and so nothing behind it was.
-        let behind = self.behind(moved).await;
-        if behind == Behind::Both {
-            return Past::Proved { steps: 0, unread: Vec::new() };
-        }
-        let unit = self.reshape.unit_sectors();
-        let data_disks = self.reshape.new.geometry.data_disks() as u64;
-        let end = self.beyond_sectors().min(SEARCH_SECTORS.saturating_mul(data_disks)) / BLOCK_SECTORS;
-        // Any stretch that is long enough has a sample in it.
-        let stride = (moved / 2 / BLOCK_SECTORS).max(1);
-        let enough = moved.saturating_sub(2 * unit).max(BLOCK_SECTORS) / BLOCK_SECTORS;
-        let (mut at, mut possible, mut unread) = (0, 0, 0);
-        while at < end {
-            let sample = self.compare(at..(at + SAMPLE_BLOCKS.min(stride)).min(end)).await;
-            let Some(hit) = sample.iter().position(|block| *block != Compared::Apart) else {
-                at += stride;
-                continue;
-            };
-            let run = self.run_around(at + hit as u64, end).await;
-            unread += run.unread_blocks;
-            if unread > UNREAD_BLOCKS_MAX {
-                return Past::Possible(self.beyond_sectors());
-            }
-            let (start, is_proof) = (run.blocks.start, run.proof.len() >= PROOF_BLOCKS);
-            let is_long = run.blocks.end - start >= enough;
-            // At the position itself it may be shorter: Linux has not come further yet.
-            if is_proof && (is_long || start == 0) {
-                return Past::Proved { steps: start * BLOCK_SECTORS, unread: run.unread };
-            }
-            if is_long {
-                possible = start * BLOCK_SECTORS;
-            }
-            // What agrees may have been longer than what can be read of it, and begin here.
-            if let Some(last) = run.unread.last() {
-                possible = possible.max(last.end * BLOCK_SECTORS);
-            }
-            at = run.blocks.end.max(at + 1);
-        }
-        // Somewhere both places agree. Where that is not found, although there is content that only
-        // one of them has, nothing says where Linux is.
-        Past::Possible(if behind == Behind::One { self.beyond_sectors() } else { possible })
-    }
-
-    /// Where what lies before the position is, as far as data moves.
-    async fn behind(&self, moved: u64) -> Behind {
-        let (position, size) = (self.reshape.position_sectors, self.reshape.size_sectors);
-        let behind = match self.reshape.backwards {
-            false => position.saturating_sub(moved)..position,
-            true => position..position.saturating_add(moved).min(size),
+    /// How far beyond the position only the new place holds what the array has.
+    async fn ran_past(&self, moved_sectors: u64) -> Past {
+        let reshape = self.reshape;
+        let before_sectors = match reshape.backwards {
+            false => reshape.position_sectors,
+            true => reshape.size_sectors - reshape.position_sectors,
         };
-        let (mut proof, mut is_apart, mut at) = (BTreeSet::new(), false, behind.start);
-        while at < behind.end && proof.len() < PROOF_BLOCKS {
-            let end = (at + READ_BLOCKS * BLOCK_SECTORS).min(behind.end);
-            for block in self.compare_sectors(at..end).await {
-                match block {
-                    Compared::Same(content) => _ = proof.insert(content),
-                    Compared::Apart => is_apart = true,
-                    Compared::Blank | Compared::Unread => {}
-                }
-            }
-            at = end;
+        let data_disks = reshape.new.geometry.data_disks() as u64;
+        let extent = Extent {
+            before: before_sectors / BLOCK_SECTORS,
+            beyond: self.beyond_sectors() / BLOCK_SECTORS,
+            searched: SEARCH_SECTORS.saturating_mul(data_disks) / BLOCK_SECTORS,
+            moved: moved_sectors / BLOCK_SECTORS,
+            unit: reshape.unit_sectors().div_ceil(BLOCK_SECTORS),
+        };
+        if self.new.is_none() {
+            return Past::Possible(extent.beyond);
         }
-        match proof.len() {
-            PROOF_BLOCKS.. => Behind::Both,
-            0 if is_apart => Behind::One,
-            _ => Behind::Open,
-        }
-    }
-
-    /// The run around a block.
-    async fn run_around(&self, at: u64, end: u64) -> Run {
-        let mut run = Run { blocks: at..at, proof: BTreeSet::new(), unread: Vec::new(), unread_blocks: 0 };
-        'left: while run.blocks.start > 0 && run.unread_blocks <= UNREAD_BLOCKS_MAX {
-            let from = run.blocks.start.saturating_sub(READ_BLOCKS);
-            for block in self.compare(from..run.blocks.start).await.into_iter().rev() {
-                if !run.takes(run.blocks.start - 1, block) {
-                    break 'left;
-                }
-                run.blocks.start -= 1;
-            }
-        }
-        'right: while run.blocks.end < end && run.unread_blocks <= UNREAD_BLOCKS_MAX {
-            let to = (run.blocks.end + READ_BLOCKS).min(end);
-            for block in self.compare(run.blocks.end..to).await {
-                if !run.takes(run.blocks.end, block) {
-                    break 'right;
-                }
-                run.blocks.end += 1;
-            }
-        }
-        run.unread.sort_by_key(|blocks| blocks.start);
-        run
-    }
-
-    /// Compares blocks of steps at both places, in the direction of the reshape.
-    async fn compare(&self, blocks: Range<u64>) -> Vec<Compared> {
-        let steps = blocks.start * BLOCK_SECTORS..blocks.end * BLOCK_SECTORS;
-        let compared = self.compare_sectors(self.sectors(&steps)).await;
-        if self.reshape.backwards { compared.into_iter().rev().collect() } else { compared }
+        ran_past(self, &extent).await
     }
 
     /// Compares blocks of the array at both places.
@@ -433,6 +297,26 @@ impl Sides<'_> {
     }
 }
 
+impl Places for Sides<'_> {
+    async fn beyond(&self, blocks: Range<u64>) -> Vec<Compared> {
+        let steps = blocks.start * BLOCK_SECTORS..blocks.end * BLOCK_SECTORS;
+        let compared = self.compare_sectors(self.sectors(&steps)).await;
+        if self.reshape.backwards { compared.into_iter().rev().collect() } else { compared }
+    }
+
+    async fn before(&self, blocks: Range<u64>) -> Vec<Compared> {
+        let position = self.reshape.position_sectors;
+        let (near, far) = (blocks.start * BLOCK_SECTORS, blocks.end * BLOCK_SECTORS);
+        match self.reshape.backwards {
+            false => {
+                let compared = self.compare_sectors(position - far..position - near).await;
+                compared.into_iter().rev().collect()
+            }
+            true => self.compare_sectors(position + near..position + far).await,
+        }
+    }
+}
+
 impl Compared {
     fn of(old: &[u8], new: &[u8]) -> Self {
         if old != new {
@@ -444,27 +328,6 @@ impl Compared {
         let mut fingerprint = DefaultHasher::new();
         old.hash(&mut fingerprint);
         Self::Same(fingerprint.finish())
-    }
-}
-
-impl Run {
-    /// Whether a block belongs to it; what it proves is kept. Blocks that cannot be read do not end
-    /// it: they may be part of it.
-    fn takes(&mut self, number: u64, block: Compared) -> bool {
-        match block {
-            Compared::Apart => return false,
-            Compared::Unread => {
-                self.unread_blocks += 1;
-                match self.unread.last_mut() {
-                    Some(last) if last.start == number + 1 => last.start = number,
-                    Some(last) if last.end == number => last.end += 1,
-                    _ => self.unread.push(number..number + 1),
-                }
-            }
-            Compared::Same(content) if self.proof.len() < PROOF_BLOCKS => _ = self.proof.insert(content),
-            Compared::Same(_) | Compared::Blank => {}
-        }
-        true
     }
 }
 

@@ -236,13 +236,13 @@ fn what_is_not_known_stays() {
         .replacen("extent_size", "new_key = [1, \"two\"]\nextent_size", 1)
         .replacen("\npe_start = 4096", "\nnew_hint {\nx = 0.5\n}\npe_start = 4096", 1)
         .replacen("type = \"zero\"", "type = \"quantum+FLAG\"\nstate = both", 1)
-        .replacen("type = \"raid10\"", "type = \"raid10+RESHAPE\"", 1)
+        .replacen("type = \"raid10\"", "type = \"raid10+RESHAPE_DELTA_DISKS_PLUS\"", 1)
         + "\nnew_top = 1\n";
     let vg = Vg::parse(text.as_bytes()).unwrap();
     assert_eq!(kind(&vg, "zer"), &SegmentKind::Unknown { name: "quantum+FLAG".to_owned() });
     assert_eq!(
         kind(&vg, "r10"),
-        &SegmentKind::Unknown { name: "raid10+RESHAPE".to_owned() },
+        &SegmentKind::Unknown { name: "raid10+RESHAPE_DELTA_DISKS_PLUS".to_owned() },
         "its keys mean something else"
     );
     let written = String::from_utf8(vg.next().unwrap().to_text(&stamp())).unwrap();
@@ -251,9 +251,32 @@ fn what_is_not_known_stays() {
         "new_hint {\nx = 0.5\n}\n",
         "type = \"quantum+FLAG\"\nstate = both\n",
         "new_top = 1\n",
-        "type = \"raid10+RESHAPE\"\ndevice_count = 4\n",
+        "type = \"raid10+RESHAPE_DELTA_DISKS_PLUS\"\ndevice_count = 4\n",
     ] {
         assert!(written.contains(kept), "{kept}");
+    }
+}
+
+/// As `lvconvert --stripesize` of LVM 2.03.16 leaves it: images and volume have extents that clients
+/// have not.
+#[test]
+fn extents_in_reserve_from_a_reshape_are_not_the_clients() {
+    let plain = Vg::parse(EVERY).unwrap();
+    let text = String::from_utf8(EVERY.to_vec()).unwrap();
+    for (lv, name, reserved) in
+        [("r5", "raid5_la", 3), ("r6", "raid6", 3), ("r10", "raid10", 2), ("r1", "raid1", 1)]
+    {
+        let marked = format!("reshape_count = 1\ntype = \"{name}+RESHAPE+RESHAPE_DATA_OFFSET\"");
+        let vg = Vg::parse(text.replacen(&format!("type = \"{name}\""), &marked, 1).as_bytes()).unwrap();
+        let (volume, before) = (vg.lv(lv).unwrap(), plain.lv(lv).unwrap());
+        let SegmentKind::Raid(raid) = kind(&vg, lv) else { panic!("{lv}: {volume:?}") };
+        assert_eq!((raid.reserve_extents, volume.extents()), (Some(1), before.extents()), "{lv}");
+        let usable = before.extents() - reserved;
+        assert_eq!((before.usable_extents(), volume.usable_extents()), (before.extents(), usable), "{lv}");
+        let image = vg.lv(&raid.images[0].data).unwrap().extents();
+        assert_eq!(raid.image_extents(usable), Some(image - 1), "{lv}");
+        let written = String::from_utf8(vg.next().unwrap().to_text(&stamp())).unwrap();
+        assert!(written.contains(&marked), "{lv}");
     }
 }
 

@@ -163,6 +163,7 @@ fn vg(rig: &Rig) -> Vg {
         region_sectors: Some(4096),
         data_copies: None,
         data_offset_sectors: None,
+        reserve_extents: None,
         images: images.to_vec(),
     };
     vg.lvs.push(Lv::new("r", id(5), &stamp(), vec![LvSegment::new(0, 3, SegmentKind::Raid(raid))]));

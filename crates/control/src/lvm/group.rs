@@ -69,10 +69,10 @@ impl GroupScan {
         format!("{}/{}", self.vg.name, lv.name)
     }
 
-    /// The size of a volume in bytes; saturates.
+    /// The size of a volume in bytes, as clients have it; saturates.
     #[must_use]
     pub fn size_bytes(&self, lv: &Lv) -> u64 {
-        lv.extents().saturating_mul(self.vg.extent_sectors).saturating_mul(512)
+        lv.usable_extents().saturating_mul(self.vg.extent_sectors).saturating_mul(512)
     }
 
     /// Whether it must not be written here: it says so, was exported, belongs to another host, or

@@ -90,7 +90,9 @@ impl Opener<'_> {
             return self.raid0(segment, raid, plan).await;
         }
         let refused = |refusal: Refusal| problems::raid_refused(full_name, refusal);
-        let image_extents = raid.image_extents(segment.extents).unwrap_or(0);
+        // Where nothing is moved to another place the reserve of a reshape is behind the data.
+        let extents = raid.usable_extents(segment.extents).unwrap_or(0);
+        let image_extents = raid.image_extents(extents).unwrap_or(0);
         let component = Sector(self.bytes(image_extents) / 512);
         let geometry = geometry(full_name, raid, component)?;
         let (mut known, mut members) = (Vec::new(), Vec::new());
@@ -111,7 +113,7 @@ impl Opener<'_> {
                 "{full_name}: its images have checksums (dm-integrity), which are not compared with what is read"
             ));
         }
-        let verdict = judge(raid, &known).map_err(refused)?;
+        let verdict = judge(raid, geometry.array_sectors(), &known).map_err(refused)?;
         for ((member, standing), image) in members.iter_mut().zip(&verdict.standings).zip(0..) {
             match standing {
                 Standing::InSync => {}
@@ -156,8 +158,7 @@ impl Opener<'_> {
         let array = ArrayHandle::start(self.core, spec, Box::new(NoMetadata)).await;
         self.running.push(Layer::Array(array.clone()));
         let leg = plan.leg(full_name, &array.volume(), 0);
-        plan.segments
-            .push(MapSegment { len_bytes: self.bytes(segment.extents), target: SegmentTarget::Linear(leg) });
+        plan.segments.push(MapSegment { len_bytes: self.bytes(extents), target: SegmentTarget::Linear(leg) });
         Ok(())
     }
 
@@ -251,12 +252,13 @@ fn layout(raid: &Raid) -> u32 {
     raid.raid_type.layout | copies
 }
 
-/// What images are worth, by what is beside them; `None` for one that is missing.
-fn judge(raid: &Raid, known: &[Option<Known>]) -> Result<Verdict, Refusal> {
+/// What images are worth, by what is beside them; `None` for one that is missing. `size` is what the
+/// text makes of the array.
+fn judge(raid: &Raid, size: Sector, known: &[Option<Known>]) -> Result<Verdict, Refusal> {
     for (image, superblock) in
         known.iter().enumerate().filter_map(|(ix, known)| Some((ix, known.as_ref()?.superblock.as_ref()?)))
     {
-        check(raid, image, superblock)?;
+        check(raid, size, image, superblock)?;
     }
     let superblocks = || known.iter().flatten().filter_map(|known| known.superblock.as_ref());
     let Some(events) = superblocks().map(Superblock::events).max() else {
@@ -292,7 +294,7 @@ fn judge(raid: &Raid, known: &[Option<Known>]) -> Result<Verdict, Refusal> {
 }
 
 /// Whether a superblock is that of an image of this array, which is not between two shapes.
-fn check(raid: &Raid, image: usize, superblock: &Superblock) -> Result<(), Refusal> {
+fn check(raid: &Raid, size: Sector, image: usize, superblock: &Superblock) -> Result<(), Refusal> {
     let shape = superblock.shape();
     if superblock.is_reshaping() || superblock.data_offsets() != (0, 0) {
         return Err(Refusal::Reshaping);
@@ -304,6 +306,11 @@ fn check(raid: &Raid, image: usize, superblock: &Superblock) -> Result<(), Refus
         && (!striped
             || shape.layout == layout(raid)
                 && u64::from(shape.stripe_sectors) == raid.stripe_sectors.unwrap_or(0));
+    // A reserve that is not what the text says would put the array's end elsewhere. Without one a
+    // change of the size may not have reached the superblocks yet. `device_sectors` says nothing:
+    // after more stripes Linux has there what they would be with fewer.
+    let has_reserve = raid.reserve_extents.is_some_and(|reserve| reserve > 0);
+    let same = same && (!has_reserve || [0, size.0].contains(&shape.array_sectors));
     if same { Ok(()) } else { Err(Refusal::Foreign { image }) }
 }
 
@@ -393,6 +400,7 @@ mod tests {
             region_sectors: Some(1024),
             data_copies: None,
             data_offset_sectors: None,
+            reserve_extents: None,
             images: (0..3).map(image).collect(),
         }
     }
@@ -413,7 +421,7 @@ mod tests {
     }
 
     fn standings(images: &[Option<Known>]) -> Vec<Standing> {
-        judge(&raid(), images).unwrap().standings
+        judge(&raid(), Sector(8192), images).unwrap().standings
     }
 
     #[test]
@@ -448,12 +456,20 @@ mod tests {
     fn what_is_no_array() {
         let good = |position| image(position, |_| ());
         let new = || Some(Known { rebuild: false, superblock: None, bitmap: None });
-        let fresh = judge(&raid(), &[new(), new(), new()]).unwrap();
+        let fresh = judge(&raid(), Sector(8192), &[new(), new(), new()]).unwrap();
         assert_eq!((fresh.standings, fresh.resync_from), (vec![Standing::InSync; 3], 0));
-        assert_eq!(judge(&raid(), &[new(), None, new()]), Err(Refusal::AllNew));
-        assert_eq!(judge(&raid(), &[good(0), good(2), good(1)]), Err(Refusal::Foreign { image: 1 }));
+        assert_eq!(judge(&raid(), Sector(8192), &[new(), None, new()]), Err(Refusal::AllNew));
+        assert_eq!(
+            judge(&raid(), Sector(8192), &[good(0), good(2), good(1)]),
+            Err(Refusal::Foreign { image: 1 })
+        );
         let other = Raid { stripe_sectors: Some(64), ..raid() };
-        assert_eq!(judge(&other, &[good(0), good(1), good(2)]), Err(Refusal::Foreign { image: 0 }));
+        let all = [good(0), good(1), good(2)];
+        assert_eq!(judge(&other, Sector(8192), &all), Err(Refusal::Foreign { image: 0 }));
+        // With extents in reserve the superblocks have to agree on where the array ends.
+        let reserving = Raid { reserve_extents: Some(1), ..raid() };
+        assert!(judge(&reserving, Sector(8192), &all).is_ok() && judge(&raid(), Sector(9216), &all).is_ok());
+        assert_eq!(judge(&reserving, Sector(9216), &all), Err(Refusal::Foreign { image: 0 }));
     }
 
     #[test]

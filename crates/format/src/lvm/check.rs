@@ -175,13 +175,16 @@ impl<'a> Checker<'a> {
                 None => Some("its extents cannot be divided among its images"),
                 Some(each) => {
                     for image in &raid.images {
-                        // Extents that a reshape has in reserve are the image's as well.
                         let whole = self.extents(&image.data).unwrap_or(each).max(each);
                         self.used(&image.data, 0, whole, &place);
                         image.meta.iter().for_each(|meta| self.used(meta, 0, 1, &place));
                     }
-                    (raid.raid_type.level != 1 && raid.stripe_sectors.unwrap_or(0) == 0)
-                        .then_some("striped images and no stripe size")
+                    if raid.usable_extents(extents).is_none() {
+                        Some("more extents in reserve than it has")
+                    } else {
+                        (raid.raid_type.level != 1 && raid.stripe_sectors.unwrap_or(0) == 0)
+                            .then_some("striped images and no stripe size")
+                    }
                 }
             },
             SegmentKind::ThinPool { chunk_sectors: 0, .. }
@@ -354,6 +357,11 @@ mod tests {
                 GroupProblem::NotContiguous { place: segment("a"), start: 1, expected: 0 },
             ),
             ("extent_count = 2", "extent_count = 0", GroupProblem::Empty { place: segment("b") }),
+            (
+                "type = \"raid1\"",
+                "reshape_count = 2\ntype = \"raid1\"",
+                GroupProblem::Shape { place: segment("r"), why: "more extents in reserve than it has" },
+            ),
             (
                 "extent_count = 4",
                 "extent_count = 3",

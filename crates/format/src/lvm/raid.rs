@@ -68,26 +68,43 @@ pub struct Raid {
     pub data_copies: Option<u64>,
     /// Where data starts in the images, after a reshape.
     pub data_offset_sectors: Option<u64>,
+    /// Extents of each image that a reshape left in reserve: images and segment have them, clients
+    /// do not.
+    pub reserve_extents: Option<u64>,
     /// In their order.
     pub images: Vec<Image>,
 }
 
 impl Raid {
-    /// Extents that each image has of a segment of so many; `None` when the numbers do not go
-    /// together.
+    /// Extents that each image has of a segment of so many, its reserve included; `None` when the
+    /// numbers do not go together.
     #[must_use]
     pub fn image_extents(&self, extents: u64) -> Option<u64> {
+        let (copies, data_images) = self.copies_and_data_images()?;
+        let total = extents.checked_mul(copies)?;
+        total.is_multiple_of(data_images).then_some(total / data_images)
+    }
+
+    /// Extents that clients have of a segment of so many: all but the reserve. `None` when the
+    /// numbers do not go together.
+    #[must_use]
+    pub fn usable_extents(&self, extents: u64) -> Option<u64> {
+        let Some(reserve) = self.reserve_extents.filter(|reserve| *reserve > 0) else { return Some(extents) };
+        let (copies, data_images) = self.copies_and_data_images()?;
+        let total = reserve.checked_mul(data_images)?;
+        let reserve = total.is_multiple_of(copies).then_some(total / copies)?;
+        extents.checked_sub(reserve).filter(|usable| *usable > 0)
+    }
+
+    /// How often everything is there, and on how many images. `None` when they are too few.
+    fn copies_and_data_images(&self) -> Option<(u64, u64)> {
         let images = self.images.len() as u64;
         let (copies, data_images) = match self.raid_type.level {
             1 => (1, 1),
             10 => (self.data_copies.unwrap_or(2), images),
             _ => (1, images.checked_sub(self.raid_type.parity_images)?),
         };
-        if data_images == 0 || copies == 0 || copies > images {
-            return None;
-        }
-        let total = extents.checked_mul(copies)?;
-        total.is_multiple_of(data_images).then_some(total / data_images)
+        (data_images > 0 && copies > 0 && copies <= images).then_some((copies, data_images))
     }
 
     pub(super) fn write(&self, known: &mut Vec<Known>) {
@@ -103,6 +120,7 @@ impl Raid {
             ("region_size", self.region_sectors.and_then(number)),
             ("stripe_size", self.stripe_sectors.and_then(number)),
             ("data_offset", self.data_offset_sectors.and_then(number)),
+            ("reshape_count", self.reserve_extents.and_then(number)),
             (list, Some(Node::Value(TextValue::List(names.map(Scalar::from).collect())))),
         ]);
     }
@@ -126,6 +144,7 @@ impl Raid {
             region_sectors: fields.number("region_size")?,
             data_copies: fields.number("data_copies")?,
             data_offset_sectors: fields.number("data_offset")?,
+            reserve_extents: fields.number("reshape_count")?,
             images,
         })
     }

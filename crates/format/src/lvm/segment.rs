@@ -180,7 +180,8 @@ pub struct CacheParts {
 }
 
 /// Flags behind a type's name that do not change what its keys mean.
-const KNOWN_FLAGS: [&str; 3] = ["METADATA_FORMAT", "CROP_METADATA", "CACHE_USES_CACHEVOL"];
+const KNOWN_FLAGS: [&str; 5] =
+    ["METADATA_FORMAT", "CROP_METADATA", "CACHE_USES_CACHEVOL", "RESHAPE", "RESHAPE_DATA_OFFSET"];
 
 impl LvSegment {
     /// Extents of one PV, or of one LV.
@@ -206,6 +207,12 @@ impl LvSegment {
     #[must_use]
     pub fn end_extent(&self) -> u64 {
         self.start_extent.saturating_add(self.extents)
+    }
+
+    /// Extents of it that a reshape left in reserve.
+    pub(super) fn reserved_extents(&self) -> u64 {
+        let SegmentKind::Raid(raid) = &self.kind else { return 0 };
+        raid.usable_extents(self.extents).map_or(0, |usable| self.extents - usable)
     }
 
     pub(super) fn read(section: Section, place: GroupPart) -> Result<LvSegment, VgError> {

@@ -350,6 +350,13 @@ impl Lv {
         self.segments.last().map_or(0, LvSegment::end_extent)
     }
 
+    /// What of that clients have: RAID may have extents in reserve for a reshape.
+    #[must_use]
+    pub fn usable_extents(&self) -> u64 {
+        let reserved = self.segments.iter().map(LvSegment::reserved_extents);
+        self.extents().saturating_sub(reserved.fold(0, u64::saturating_add))
+    }
+
     /// Where its extents may be, unless it is as the group has it: `contiguous`, `cling`, `normal`,
     /// `anywhere`.
     #[must_use]

@@ -252,8 +252,8 @@ fn layout(raid: &Raid) -> u32 {
     raid.raid_type.layout | copies
 }
 
-/// What images are worth, by what is beside them; `None` for one that is missing. `size` is what the
-/// text makes of the array.
+/// What images are worth, by what is beside them; `None` for one that is missing. `size` is that of
+/// the array by the text.
 fn judge(raid: &Raid, size: Sector, known: &[Option<Known>]) -> Result<Verdict, Refusal> {
     for (image, superblock) in
         known.iter().enumerate().filter_map(|(ix, known)| Some((ix, known.as_ref()?.superblock.as_ref()?)))

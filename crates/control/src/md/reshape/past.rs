@@ -83,7 +83,7 @@ struct Run {
     /// Fingerprints of what is not blank.
     proof: BTreeSet<u64>,
     /// From the first block that is not blank to the last one.
-    proof_blocks: Range<u64>,
+    proof_blocks: Option<Range<u64>>,
     /// Blocks that cannot be read at one of the places.
     unread: Vec<Range<u64>>,
     unread_blocks: u64,
@@ -126,7 +126,7 @@ pub(super) async fn ran_past(places: &impl Places, extent: &Extent) -> Past {
         let len = run.blocks.end - start + if start == 0 { agrees } else { 0 };
         // At the position itself it may be shorter: Linux has not come further yet.
         if is_proof && (len >= enough || start == 0) {
-            let proved = run.proof_blocks.end - run.proof_blocks.start;
+            let proved = run.proof_blocks.as_ref().map_or(0, |blocks| blocks.end - blocks.start);
             let other = match proved >= stride {
                 true => 0,
                 // The stretch may be what agrees close before it.
@@ -224,7 +224,7 @@ async fn run_around(places: &impl Places, at: u64, end: u64) -> Run {
     let mut run = Run {
         blocks: at..at,
         proof: BTreeSet::new(),
-        proof_blocks: u64::MAX..0,
+        proof_blocks: None,
         unread: Vec::new(),
         unread_blocks: 0,
     };
@@ -268,8 +268,8 @@ impl Run {
                 if self.proof.len() < PROOF_BLOCKS {
                     self.proof.insert(content);
                 }
-                let Range { start, end } = self.proof_blocks;
-                self.proof_blocks = start.min(number)..end.max(number + 1);
+                let proved = self.proof_blocks.get_or_insert(number..number + 1);
+                *proved = proved.start.min(number)..proved.end.max(number + 1);
             }
             Compared::Blank => {}
         }
@@ -427,7 +427,7 @@ mod tests {
         assert_eq!(model.decide(12, 4000), Past::Proved { blocks: 1904, unread: Vec::new() });
         assert_eq!(model.decide(12, 1000), Past::Possible(4000), "Linux is further than was looked");
         // Of what was moved last, a part was lost and what came behind it was not.
-        model.line[1930..1970].copy_from_slice(&model.content[1930 - 96..1970 - 96].to_vec());
+        model.line[1930..1970].copy_from_slice(&model.content[1930 - 96..1970 - 96]);
         let past = model.decide(12, 4000);
         assert!(matches!(past, Past::Possible(1970..=2000)), "{past:?}");
         model.refused(&past, "torn");

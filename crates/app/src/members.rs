@@ -5,7 +5,7 @@ use wattle_control::assemble::{Degraded, Policy};
 use wattle_control::members::{Member, MemberAccess};
 use wattle_control::{ArrayScan, Check, Code, Forced, MemberError, Problem, Scan, scan};
 use wattle_drives::{DriveError, ModelDrive};
-use wattle_rt::{Core, Either, RuntimeConfig, race};
+use wattle_rt::{Core, Either, MemoryNodes, Placement, Processors, RuntimeConfig, race};
 use wattle_server::why;
 
 use crate::cli::{DegradedArg, Engine, Force};
@@ -123,16 +123,39 @@ pub fn note_state(array: &ArrayScan) {
 /// Runs `main` on as many cores as asked for, or else as there are, up to `cores_max`.
 ///
 /// # Errors
-/// The backend cannot be had here, or what `main` says.
+/// The backend cannot be had here, the processors asked for are not ours, or what `main` says.
 pub fn run<T>(
     engine: &Engine,
     cores_max: usize,
     main: impl AsyncFnOnce(Core) -> Result<T, Problem>,
 ) -> Result<T, Problem> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    run_near(None, engine, cores_max, main)
+}
+
+/// As [`run`], if the machine has several memory nodes best on this one.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_near<T>(
+    node: Option<usize>,
+    engine: &Engine,
+    cores_max: usize,
+    main: impl AsyncFnOnce(Core) -> Result<T, Problem>,
+) -> Result<T, Problem> {
+    let processors = match &engine.processors {
+        Some(asked) => asked.count(),
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
     let cores = engine.cores.map_or(processors.min(cores_max), usize::from);
+    let placement = match &engine.processors {
+        Some(asked) => pinned(asked, cores)?,
+        None => {
+            let nodes = MemoryNodes::look();
+            nodes.place(cores, node.or_else(|| nodes.here())).unwrap_or_default()
+        }
+    };
     let config = RuntimeConfig { cores, backend: engine.backend, ..RuntimeConfig::default() };
-    wattle_rt::run(config, main).map_err(|error| {
+    wattle_rt::run_at(config, &placement, main).map_err(|error| {
         Problem::new(
             Code::BackendUnavailable,
             error.to_string(),
@@ -140,4 +163,27 @@ pub fn run<T>(
             "use --backend auto or syscall, or fewer --cores",
         )
     })?
+}
+
+/// A processor for each core.
+fn pinned(asked: &Processors, cores: usize) -> Result<Placement, Problem> {
+    let allowed = Processors::allowed().unwrap_or_else(|_| asked.clone());
+    let ours = asked.of_both(&allowed);
+    if ours != *asked {
+        return Err(Problem::new(
+            Code::BackendUnavailable,
+            format!("--processors {asked}: not all of them are there for this process"),
+            format!("it may run on {allowed}: the others are not in this machine, off, or another's"),
+            "name some of these",
+        ));
+    }
+    if cores > asked.count() {
+        return Err(Problem::new(
+            Code::BackendUnavailable,
+            format!("--processors {asked}: {} for {cores} threads", asked.count()),
+            "with --processors each thread has one of its own",
+            "name as many as --cores says, or leave --cores out",
+        ));
+    }
+    Ok(Placement::pinned(asked, cores))
 }

@@ -21,6 +21,7 @@ pub mod mailbox;
 mod memory;
 pub mod model;
 mod op;
+mod placement;
 pub mod planted;
 mod runtime;
 pub mod sim;
@@ -54,8 +55,9 @@ pub use memory::shared::SharedMemory;
 pub use model::DriveModel;
 pub use op::traffic::{Traffic, TrafficTotals};
 pub use op::{Bufs, Completion, Durability, Op, OpKey, Transfer, Unmap};
+pub use placement::{MemoryNodes, NoProcessors, Placement, Processors};
 pub use runtime::beside::{beside, helper_thread};
-pub use runtime::{RuntimeConfig, run};
+pub use runtime::{RuntimeConfig, run, run_at};
 pub use sim::{
     DriveConfig, DriveControl, DriveSnapshot, RunOutcome, SimEndpoint, SimWorld, WorldConfig, WriteRecord,
 };

@@ -39,7 +39,7 @@ use wattle_control::size::parse_size;
 use wattle_control::units::Units;
 use wattle_export::Address;
 use wattle_operate::http::HttpAddress;
-use wattle_rt::BackendChoice;
+use wattle_rt::{BackendChoice, Processors};
 use wattle_server::array::MadeUpShape;
 
 pub use alerts::{AckArgs, AlertFiles, AlertListArgs, AlertTestArgs, AlertsArgs, AlertsCommand, WatchArgs};
@@ -629,9 +629,20 @@ pub struct Engine {
     /// Threads, each with its own ring [default: by the number of processors].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: Option<u16>,
+    /// Processors for the threads, one for each, like 2-5,8 [default: where the machine has several
+    /// memory nodes, those of one, the members' if it is known].
+    #[arg(long, value_name = "LIST")]
+    pub processors: Option<Processors>,
     /// auto, uring or syscall: auto falls back to system calls where io_uring is forbidden.
     #[arg(long, value_name = "BACKEND", default_value = "auto", value_parser = backend_parser())]
     pub backend: BackendChoice,
+}
+
+impl Engine {
+    /// One thread, for what is soon done.
+    pub fn small(backend: BackendChoice) -> Self {
+        Self { cores: Some(1), processors: None, backend }
+    }
 }
 
 /// Where servers are found.

@@ -108,7 +108,7 @@ pub fn run(access: &MemberAccess, args: &ConsoleArgs) -> Result<(), Problem> {
         limits: Console::limits(),
         ..HttpSettings::at(address)
     };
-    let engine = Engine { cores: Some(1), backend: BackendChoice::Syscall };
+    let engine = Engine::small(BackendChoice::Syscall);
     let server = HttpServer::listen(settings, console.site())?;
     members::run(&engine, 1, async |core| {
         let is_ended = members::heed_signals(&core).await;

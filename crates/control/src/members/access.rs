@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wattle_rt::{BackendError, CoreHandle, Device, OpenError, OpenOptions, beside, path_of_text};
 
 use super::keys::Keyring;
+use super::near;
 use super::ways::Ways;
 use super::{
     Copied, Identity, Member, MemberAddress, MemberError, Whole, identity_of, named_partition, not_empty,
@@ -98,6 +99,22 @@ impl MemberAccess {
     #[must_use]
     pub fn with_sys(self, sys: PathBuf) -> Self {
         Self { sys, ..self }
+    }
+
+    /// The memory node of this machine that most of these members are attached to; `None` where the
+    /// system does not tell, or has but one.
+    #[must_use]
+    pub fn memory_node(&self, names: &[String]) -> Option<usize> {
+        let paths: Vec<_> = names
+            .iter()
+            .filter_map(|name| name.parse().ok())
+            .flat_map(|address| match address {
+                MemberAddress::Path(path) => vec![path],
+                MemberAddress::Paths(paths) => paths,
+                _ => Vec::new(),
+            })
+            .collect();
+        near::memory_node(&self.sys, paths.iter().map(PathBuf::as_path))
     }
 
     /// The same, with files that hold what was on members while an array was reshaped: they are

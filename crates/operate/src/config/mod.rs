@@ -118,6 +118,8 @@ pub struct StackConfig {
     pub undo_dir: Option<String>,
     /// The number of cores.
     pub cores: Option<u16>,
+    /// The processors that they run on.
+    pub processors: Option<Placed<String>>,
     /// How drives are waited for.
     pub wait: WaitPolicy,
     /// How often its arrays are checked.

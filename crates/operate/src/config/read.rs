@@ -13,7 +13,7 @@ use wattle_server::settings;
 use super::{ConfigFault, MissingPolicy, Placed, ScrubPolicy, StackConfig, WaitPolicy, stack_name};
 
 /// The keys of a file, in the order of the page.
-const KEYS: &str = "arrays, members, volumes, exports, tls-certificates, tls-any-client, insecure, passphrase-files, key-files, spares, read-only, metrics, state-dir, undo-dir, cores, [wait], [scrub], [set]";
+const KEYS: &str = "arrays, members, volumes, exports, tls-certificates, tls-any-client, insecure, passphrase-files, key-files, spares, read-only, metrics, state-dir, undo-dir, cores, processors, [wait], [scrub], [set]";
 const WAIT_KEYS: &str = "timeout, missing";
 const SCRUB_KEYS: &str = "every, overdue";
 
@@ -108,6 +108,7 @@ impl<'t> Reader<'t> {
             state_dir: None,
             undo_dir: None,
             cores: None,
+            processors: None,
             wait: WaitPolicy::default(),
             scrub: ScrubPolicy::default(),
         };
@@ -128,6 +129,7 @@ impl<'t> Reader<'t> {
                 "state-dir" => stack.state_dir = self.directory(key, value).map(|dir| dir.value),
                 "undo-dir" => stack.undo_dir = self.directory(key, value).map(|dir| dir.value),
                 "cores" => stack.cores = self.cores(value),
+                "processors" => stack.processors = self.text(key, value, "a list like \"2-5,8\""),
                 "wait" => stack.wait = self.wait(line, value),
                 "scrub" => stack.scrub = self.scrub(line, value),
                 "set" => stack.settings = self.settings(line, value),
@@ -403,6 +405,7 @@ mod tests {
              tls-certificates = '/etc/wattle/tls'\ntls-any-client = true\ninsecure = true\n\
              passphrase-files = '/etc/wattle/pass'\nkey-files = ['/a.key', '/b.rkey']\n\
              metrics = '127.0.0.1:9898'\nstate-dir = '/var/lib/x'\nundo-dir = '/var/lib/u'\ncores = 2\n\
+             processors = '2-3'\n\
              [wait]\ntimeout = '90s'\nmissing = 'refuse'\n[scrub]\nevery = '7d'\noverdue = '2w'\n\
              [set]\ngoal = '20ms'\nsync_speed_max = 50000\nweight = 50\n'vg0/home:iops' = 500\n",
         )
@@ -411,6 +414,7 @@ mod tests {
         assert_eq!(config.members[1], Placed { value: "nbd://far/leg".to_owned(), line: 2 });
         assert_eq!(config.exports[1].value.to_string(), "fuse=/srv/arrays");
         assert_eq!((config.exports[0].line, config.spares[0].line, config.cores), (4, 5, Some(2)));
+        assert_eq!(config.processors, Some(Placed { value: "2-3".to_owned(), line: 14 }));
         let tls = Placed { value: "/etc/wattle/tls".to_owned(), line: 7 };
         assert_eq!(
             (config.tls_certificates, config.tls_any_client, config.insecure),

@@ -92,6 +92,12 @@ pub enum BackendError {
         /// What `io_uring_setup` answered.
         errno: i32,
     },
+    /// A core may use none of the processors that it was to run on.
+    #[error("a core cannot be placed: {}", std::io::Error::from_raw_os_error(*.errno))]
+    Place {
+        /// What the system call answered.
+        errno: i32,
+    },
     /// The kernel did not give us an event descriptor, a thread or memory.
     #[error("the runtime could not start: {}", std::io::Error::from_raw_os_error(*.errno))]
     Resources {

@@ -75,6 +75,14 @@ impl Drop for SignalMask {
     }
 }
 
+/// Whether a write beyond what a file of this process may be (`ulimit -f`) ends the process, or is a
+/// failed write like any.
+pub(crate) fn end_at_file_limit(ends: bool) {
+    let action = if ends { libc::SIG_DFL } else { libc::SIG_IGN };
+    // SAFETY: neither action is a function that could be called. It is async-signal-safe.
+    unsafe { libc::signal(libc::SIGXFSZ, action) };
+}
+
 /// The signals that end a process, unless it says otherwise, and that an operator sends.
 const ENDING: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 

@@ -19,6 +19,7 @@ use crate::memory::buf::{Buf, BufMut};
 use crate::op::aim::{Outcome, aim, known};
 use crate::op::traffic::Traffic;
 use crate::op::{Bufs, Durability, Op, OpKey, Transfer, Unmap};
+use crate::placement;
 use crate::stream::{Listener, Stream};
 use std::any::Any;
 use std::fmt;
@@ -336,6 +337,7 @@ impl Core {
         let reply = answer.clone();
         let work = move || {
             SignalMask::block_all();
+            placement::leave();
             reply.put(catch_unwind(AssertUnwindSafe(f)));
         };
         let thread = std::thread::Builder::new().name("wattle-offload".to_owned());

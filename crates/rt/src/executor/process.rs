@@ -5,8 +5,9 @@
 //! other, and one that asks gets to put its arrays to rest.
 
 use crate::base::error::IoError;
-use crate::base::system::{change_mask, empty_set, termination_set};
+use crate::base::system::{change_mask, empty_set, end_at_file_limit, termination_set};
 use crate::executor::core::{Core, CoreIx};
+use crate::placement;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};
@@ -37,7 +38,8 @@ impl Core {
     }
 
     /// Starts a child process. It gets an open signal mask, whatever this process blocks, and is no
-    /// I/O flusher, whatever this process is. It leads a process group of its own, so that signals
+    /// I/O flusher, whatever this process is, and goes where this process could go before its cores
+    /// were placed. It leads a process group of its own, so that signals
     /// reach what it starts; but where this process is a terminal's foreground job the child has to
     /// stay part of that, or it could not read from the terminal. A simulated world has no
     /// processes and answers `Unsupported`.
@@ -50,13 +52,15 @@ impl Core {
         if leads_group {
             command.process_group(0);
         }
-        // SAFETY: between fork and exec only pthread_sigmask and prctl are called, which are
-        // async-signal-safe.
+        // SAFETY: between fork and exec only pthread_sigmask, prctl, sched_setaffinity and signal
+        // are called, which are async-signal-safe.
         unsafe {
             command.pre_exec(move || {
                 change_mask(libc::SIG_SETMASK, &open);
                 // Without the privilege this process is none, and neither is the child.
                 let _ = change_io_flusher(false);
+                placement::leave();
+                end_at_file_limit(true);
                 Ok(())
             })
         };

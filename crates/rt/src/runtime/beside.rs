@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use crate::backend::BackendError;
 use crate::base::system::SignalMask;
 use crate::executor::handle::CoreHandle;
+use crate::placement;
 use crate::runtime::{RuntimeConfig, run};
 
 /// Starts a core on a thread of its own, which lives as long as the process.
@@ -20,6 +21,7 @@ pub fn beside() -> Result<CoreHandle, BackendError> {
     let failed = tell.clone();
     let live = move || {
         SignalMask::block_all();
+        placement::leave();
         let lived = run(RuntimeConfig::default(), async |core| {
             // The thread that started the core waits for this.
             let _ = tell.send(Ok(core.handle()));
@@ -45,6 +47,7 @@ pub fn helper_thread<T: Send + 'static>(
 ) -> io::Result<JoinHandle<T>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(|| {
         SignalMask::block_all();
+        placement::leave();
         work()
     })
 }

@@ -10,10 +10,11 @@ use crate::backend::{Backend, BackendChoice, BackendError, RingMode, Wait};
 use crate::base::atomics::{self, Ordering};
 use crate::base::clock::Clock;
 use crate::base::event::EventFd;
-use crate::base::system::SignalMask;
+use crate::base::system::{SignalMask, end_at_file_limit};
 use crate::executor::core::{Core, CoreIx};
 use crate::executor::shared::{CoreShared, Mail};
 use crate::executor::{Inner, OTHERS_MIN};
+use crate::placement::{LeaveAtEnd, Placement};
 use crate::planted::{self, Bug};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -63,14 +64,30 @@ pub fn run<T, F>(config: RuntimeConfig, main: F) -> Result<T, BackendError>
 where
     F: AsyncFnOnce(Core) -> T,
 {
+    run_at(config, &Placement::default(), main)
+}
+
+/// As [`run`], each core at its place, if that says one.
+///
+/// # Errors
+/// As [`run`], and if a core may use none of the processors it is given.
+pub fn run_at<T, F>(config: RuntimeConfig, placement: &Placement, main: F) -> Result<T, BackendError>
+where
+    F: AsyncFnOnce(Core) -> T,
+{
+    let _leave = LeaveAtEnd;
+    take_place(placement, 0)?;
     let clock = Clock::start();
     let cores = config.cores.max(1);
     let (group, mut inboxes) = make_group(cores)?;
     let _mask = SignalMask::keep();
+    if !cfg!(miri) {
+        end_at_file_limit(false);
+    }
     let (own, event) = inboxes.remove(0);
     let backend = make_backend(config, clock, &group[0], event)?;
     let inner = Inner::new(group[0].clone(), group.clone(), own, backend);
-    let team = Team::start(config, clock, &group, inboxes)?;
+    let team = Team::start(config, placement, clock, &group, inboxes)?;
 
     let mut value = None;
     let lived = catch_unwind(AssertUnwindSafe(|| {
@@ -120,6 +137,11 @@ fn make_group(cores: usize) -> Result<Group, BackendError> {
         inboxes.push((inbox, event));
     }
     Ok((shared.into(), inboxes))
+}
+
+/// Takes this thread, that of a core, to its place.
+fn take_place(placement: &Placement, core: usize) -> Result<(), BackendError> {
+    placement.take(core).map_err(|error| BackendError::Place { errno: error.raw_os_error().unwrap_or(0) })
 }
 
 /// A ring belongs to the thread that makes it, so each core calls this on its own.
@@ -173,6 +195,7 @@ struct Team {
 impl Team {
     fn start(
         config: RuntimeConfig,
+        placement: &Placement,
         clock: Clock,
         group: &Arc<[Arc<CoreShared>]>,
         inboxes: Vec<Inbox>,
@@ -180,11 +203,13 @@ impl Team {
         let mut team = Team { group: group.clone(), threads: Vec::new() };
         let (report, reports) = mpsc::channel();
         for (ix, (inbox, event)) in (1..).zip(inboxes) {
-            let (group, report) = (group.clone(), report.clone());
+            let (group, report, placement) = (group.clone(), report.clone(), placement.clone());
             let thread = std::thread::Builder::new().name(format!("wattle-core-{ix}")).spawn(move || {
                 SignalMask::block_all();
                 let _alarm = Alarm(group[0].clone());
-                match make_backend(config, clock, &group[ix], event) {
+                // First, so that what the core makes is where it works.
+                let placed = take_place(&placement, ix);
+                match placed.and_then(|()| make_backend(config, clock, &group[ix], event)) {
                     Err(error) => drop(report.send(Err(error))),
                     Ok(backend) => {
                         let _ = report.send(Ok(()));

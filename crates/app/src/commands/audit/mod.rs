@@ -88,7 +88,7 @@ fn facts(access: &MemberAccess, args: &AuditArgs) -> Result<AuditFacts, Problem>
     }
     let state = args.sysroot.as_ref().map(|root| root.join("var/lib/wattle"));
     let state = state_dir(state.as_deref());
-    let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
+    let engine = Engine::small(BackendChoice::Auto);
     let mut facts = opened::run(&engine, 1, async |core| {
         let stack = volumes::open(&core, scan, access, &force, Purpose::Look).await?;
         let facts = members::facts(&core, &stack, &state, args.inodes).await;

@@ -177,7 +177,7 @@ struct CopyReport {
 /// or the first problem of a member or an array.
 pub fn run(access: &MemberAccess, args: &ScanArgs, screen: Screen) -> Result<(), Problem> {
     let (scan, unopened) = members::look_each(access, &args.members, &args.force)?;
-    let engine = Engine { cores: Some(1), backend: BackendChoice::Auto };
+    let engine = Engine::small(BackendChoice::Auto);
     members::run(&engine, 1, async |core| {
         let stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
         let (shown, problem) = match devices::found(&core, &stack).await {

@@ -186,7 +186,7 @@ fn look(
 ) -> Result<Vec<OnVolume>, Problem> {
     let force = Force { checks: Vec::new() };
     let scan = members::look(access, names, &force)?;
-    members::run(&Engine { cores: Some(1), backend: BackendChoice::Auto }, 1, async |core| {
+    members::run(&Engine::small(BackendChoice::Auto), 1, async |core| {
         let mut stack = volumes::open(&core, scan, access, &force, Purpose::Look).await?;
         let is_it = |origin: &MemberOrigin| match origin {
             MemberOrigin::Given => is_itself,

@@ -136,6 +136,7 @@ fn serve_args(args: &UpArgs, stack: &StackConfig, members: &[String]) -> Result<
     words.extend(stack.read_only.then(|| "--read-only".to_owned()));
     words.extend((stack.wait.missing == MissingPolicy::Refuse).then(|| "--degraded=never".to_owned()));
     words.extend(stack.state_dir.iter().map(|dir| format!("--state-dir={dir}")));
+    words.extend(stack.processors.iter().map(|list| format!("--processors={}", list.value)));
     words.extend(stack.undo_dir.iter().map(|dir| format!("--undo={dir}")));
     if let Some(metrics) = &stack.metrics {
         if !serve_knows("metrics") {
@@ -153,8 +154,10 @@ fn serve_args(args: &UpArgs, stack: &StackConfig, members: &[String]) -> Result<
     let typed = Cli::try_parse_from(words).map_err(|error| not_understood(stack, &error.to_string()))?;
     let CliCommand::Serve(mut serve) = typed.command else { unreachable!("the first word is serve") };
     serve.runtime = args.runtime.clone();
+    let processors = serve.engine.processors.take();
     serve.engine = args.engine.clone();
     serve.engine.cores = args.engine.cores.or(stack.cores);
+    serve.engine.processors = args.engine.processors.clone().or(processors);
     Ok(*serve)
 }
 
@@ -190,7 +193,7 @@ mod tests {
     #[test]
     fn a_file_says_what_a_command_line_would() {
         let text = "arrays = ['data']\nexports = ['nbd=unix:/tmp/x.sock']\nvolumes = ['vg/lv']\nread-only = true\n\
-                    cores = 3\nundo-dir = '/u'\n[wait]\nmissing = 'refuse'\n[set]\nread_deadline = '2s'\n";
+                    cores = 3\nprocessors = '4-6'\nundo-dir = '/u'\n[wait]\nmissing = 'refuse'\n[set]\nread_deadline = '2s'\n";
         let stack = StackConfig::parse(Path::new("data.toml"), text).unwrap();
         let members = ["-odd".to_owned(), "/dev/sdb".to_owned()];
         let serve = serve_args(&up(&["data"]), &stack, &members).unwrap();
@@ -201,9 +204,12 @@ mod tests {
         assert_eq!(serve.settings(), ["read_deadline=2s"]);
         assert!(serve.read_only && serve.degraded == crate::cli::DegradedArg::Never);
         assert_eq!(serve.engine.cores, Some(3));
+        assert_eq!(serve.engine.processors, "4-6".parse().ok());
         assert_eq!(serve.saving.dir.as_deref(), Some(Path::new("/u")));
         // What was typed counts more.
-        let serve = serve_args(&up(&["data", "--cores", "1"]), &stack, &members).unwrap();
+        let typed = ["data", "--cores", "1", "--processors", "0"];
+        let serve = serve_args(&up(&typed), &stack, &members).unwrap();
         assert_eq!(serve.engine.cores, Some(1));
+        assert_eq!(serve.engine.processors, "0".parse().ok());
     }
 }

@@ -58,6 +58,9 @@ fn command(args: &UpArgs, stack: &StackConfig) -> Result<Command, Problem> {
     if let Some(cores) = args.engine.cores {
         command.arg("--cores").arg(cores.to_string());
     }
+    if let Some(processors) = &args.engine.processors {
+        command.arg("--processors").arg(processors.to_string());
+    }
     let backend = match args.engine.backend {
         BackendChoice::Auto => None,
         BackendChoice::Uring => Some("uring"),

@@ -326,7 +326,15 @@ impl Explanation<'_> {
         let (own, fresh) = (&member.superblock, &self.freshest().superblock);
         let events = match fresh.events.checked_sub(own.events) {
             None => format!("{} events, more than the freshest that is in use", own.events),
-            Some(0) => format!("{} events, as many as the freshest", own.events),
+            Some(0) if own.utime_secs == fresh.utime_secs => {
+                format!("{} events, as many as the freshest", own.events)
+            }
+            Some(0) => format!(
+                "{} events, as many as {}, which was written {}",
+                own.events,
+                self.freshest().name,
+                Utc(fresh.utime_secs)
+            ),
             Some(behind) => format!("{} events, {behind} behind {}", own.events, self.freshest().name),
         };
         format!("{events}; written {}", Utc(own.utime_secs))

@@ -107,6 +107,49 @@ fn two_events_behind_is_stale() {
     assert_eq!(assembly.access, Access::ReadWrite);
 }
 
+/// The count of events goes back when an array turns clean, so that images of a member from two
+/// days have one count.
+#[test]
+fn a_copy_of_an_earlier_state_is_not_used_although_its_count_has_come_again() {
+    let earlier = |members: &mut [MemberFacts], which: &[usize]| {
+        which.iter().for_each(|&ix| members[ix].superblock.utime_secs = 1500);
+    };
+    for level in [1, 5] {
+        let mut members = array(level, 3);
+        earlier(&mut members, &[1]);
+        let assembly = decide(&members);
+        assert_eq!(
+            assembly.verdicts[1],
+            Verdict::Stale { slot: Some(1), events_behind: 0, utime_secs: 1500 },
+            "level {level}"
+        );
+        assert!(
+            assembly.verdicts[1]
+                .explanation()
+                .unwrap()
+                .contains("an earlier state of the member in slot 1, last written 1970")
+        );
+        assert_eq!((assembly.missing(), assembly.access), (vec![1], Access::ReadWrite));
+    }
+    // Two of three are of the same earlier time; and nothing is without redundancy.
+    for level in [0, 5] {
+        let mut members = array(level, 3);
+        earlier(&mut members, &[0, 1]);
+        assert_eq!(refusals(&decide(&members)), [Code::NotEnoughMembers], "level {level}");
+    }
+    // The one that was written last describes the array, although it knows one member more: a
+    // failed one was replaced since.
+    let mut members = array(1, 3);
+    earlier(&mut members, &[0]);
+    members[0].superblock.roles[2] = DeviceRole::Faulty;
+    assert_eq!(words(&decide(&members)), ["stale", "fresh", "fresh"]);
+    // What power cut off is one event apart, and its time says nothing.
+    let mut members = array(5, 3);
+    earlier(&mut members, &[1]);
+    members[1].superblock.events -= 1;
+    assert_eq!(decide(&members).verdicts[1], Verdict::Fresh { slot: 1, one_behind: true });
+}
+
 #[test]
 fn too_many_stale_members_are_not_used_to_fill_up() {
     let mut members = array(5, 4);
@@ -231,15 +274,21 @@ fn a_mirror_run_in_two_halves_is_refused() {
 /// many events, and it knows nothing.
 #[test]
 fn a_member_is_out_that_an_equally_fresh_one_went_on_without() {
-    for utime_secs in [1900, 2000, 2100] {
+    let written = |utime_secs| {
         let mut members = array(1, 2);
         members[1].superblock.roles[0] = DeviceRole::Faulty;
         members[0].superblock.utime_secs = 2000;
         members[1].superblock.utime_secs = utime_secs;
-        let assembly = decide(&members);
+        decide(&members)
+    };
+    for utime_secs in [2000, 2100] {
+        let assembly = written(utime_secs);
         assert_eq!(words(&assembly), ["faulty", "fresh"], "{utime_secs}");
         assert_eq!(assembly.slots, [Slot::Missing, Slot::InSync { member: 1 }]);
     }
+    // The clock was set back in between, or they are of two days: which of them is the array is not
+    // guessed.
+    assert_eq!(refusals(&written(1900)), [Code::SplitBrain]);
 }
 
 /// A crash while a member was taken in: some know it, and others do not yet.

@@ -489,6 +489,10 @@ fn members_that_were_away_may_come_back() {
         change(&mut members);
         assert_eq!(decide(&members).re_addable, [re_add(MemberRecovery::Full, 4, true)]);
     }
+    // Its count of events has come again since: it tells nothing.
+    let mut members = left_behind(0, DeviceRole::Active(3));
+    members[3].superblock.utime_secs -= 1;
+    assert_eq!(decide(&members).re_addable, [re_add(MemberRecovery::Full, 0, false)]);
     let mut members = left_behind(4, DeviceRole::Faulty);
     each(&mut members, |superblock| superblock.features = Features::default());
     assert_eq!(decide(&members).re_addable, [re_add(MemberRecovery::Full, 4, true)], "there is no bitmap");

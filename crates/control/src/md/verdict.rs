@@ -39,7 +39,7 @@ pub enum Verdict {
     Stale {
         /// The slot it says it is.
         slot: Option<u16>,
-        /// How many events it lacks.
+        /// How many events it lacks; 0 of a copy of an earlier state, whose count has come again.
         events_behind: u64,
         /// When its superblock was last written, seconds since the epoch.
         utime_secs: u64,
@@ -139,9 +139,14 @@ impl Verdict {
                     0 => String::new(),
                     secs => format!(", last written {}", Utc(secs)),
                 };
-                format!(
-                    "the array went on without it{place}, {events_behind} events behind{written}; not used"
-                )
+                match *events_behind {
+                    0 => format!(
+                        "an earlier state of the member{place}{written}, when the count of events was the same; not used"
+                    ),
+                    behind => format!(
+                        "the array went on without it{place}, {behind} events behind{written}; not used"
+                    ),
+                }
             }
             Self::Duplicate { slot, other } => {
                 format!("it claims slot {slot}, and so does {other}; not used")

@@ -9,17 +9,17 @@ use crate::md::facts::{DeviceRole, MemberFacts, SuperblockFacts, Version};
 use crate::md::reason::Reason;
 use crate::md::verdict::Verdict;
 
-/// The member whose superblock describes the array. Of equal events, which should say the same, one
-/// that is whole; then the one that knows fewer working members went on without the others; then
-/// time tells, then the order given. Only spares and failed members are left to describe an array
-/// that has nothing else.
+/// The member whose superblock describes the array. Of equal events, which should say the same, the
+/// one written last; then one that is whole; then the one that knows fewer working members went on
+/// without the others; then the order given. Only spares and failed members are left to describe an
+/// array that has nothing else.
 pub(super) fn freshest(members: &[MemberFacts]) -> Option<usize> {
     let rank = |ix: &usize| {
         let superblock = &members[*ix].superblock;
         let in_use = matches!(superblock.own_role(), DeviceRole::Active(_) | DeviceRole::Journal);
         let working = superblock.roles.iter().filter(|role| matches!(role, DeviceRole::Active(_))).count();
         let whole = superblock.recovery_offset.is_none();
-        (in_use, superblock.events, whole, Reverse(working), superblock.utime_secs, Reverse(*ix))
+        (in_use, superblock.events, superblock.utime_secs, whole, Reverse(working), Reverse(*ix))
     };
     (0..members.len()).max_by_key(rank)
 }
@@ -56,6 +56,9 @@ pub(super) fn judge(member: &MemberFacts, fresh: &MemberFacts) -> Verdict {
         },
         (DeviceRole::Active(slot), _) if behind > 1 => stale(Some(slot)),
         (_, _) if behind > 1 => stale(None),
+        (DeviceRole::Active(slot), DeviceRole::Active(_)) if is_of_another_time(own, array) => {
+            stale(Some(slot))
+        }
         (_, DeviceRole::Journal) => Verdict::Journal,
         (_, DeviceRole::Active(slot)) if u32::from(slot) >= array.slot_count() => Verdict::Spare,
         // Its slot was given to it by the very update it missed: nothing has been rebuilt on it
@@ -67,6 +70,15 @@ pub(super) fn judge(member: &MemberFacts, fresh: &MemberFacts) -> Verdict {
         },
         (_, DeviceRole::Spare) => Verdict::Spare,
     }
+}
+
+/// Whether a member has the count of events of another time: it is a copy of an earlier state. The
+/// count goes back when an array turns clean, so that it comes again and again. All members in use
+/// are written with one time, by Linux too; what was cut off by power is one event apart. Firmware
+/// keeps its times otherwise.
+fn is_of_another_time(own: &SuperblockFacts, array: &SuperblockFacts) -> bool {
+    let is_in_use = matches!(array.own_role(), DeviceRole::Active(_));
+    is_in_use && own.container.is_none() && own.events == array.events && own.utime_secs != array.utime_secs
 }
 
 /// The first thing in which a member describes another array: members belong together when these

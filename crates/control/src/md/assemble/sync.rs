@@ -293,7 +293,10 @@ pub(super) fn re_addable(
             return None;
         }
         let trusted = bitmap.filter(|bitmap| bitmap.distrust.is_none());
-        let by_regions = trusted.is_some_and(|bitmap| own.events >= bitmap.events_cleared)
+        // Of another time, its count of events tells nothing about what it lacks.
+        let is_copy = matches!(verdicts[member], Verdict::Stale { events_behind: 0, .. });
+        let by_regions = !is_copy
+            && trusted.is_some_and(|bitmap| own.events >= bitmap.events_cleared)
             && own.recovery_offset.is_none()
             // Bits say what was written, not what was moved when the array got more slots.
             && own.raid_disks == array.raid_disks

@@ -406,11 +406,15 @@ impl MdState {
     /// comes next is at most one event ahead of all of them, so that a crash in it leaves no member
     /// stale.
     pub(super) fn level(&self, failed: &MemberSet) -> Round {
+        // What has one count of events has one time.
+        let utime = self.in_use().map(|(_, _, known)| known.superblock.utime());
+        let utime = utime.max_by_key(|time| (time.secs, time.micros)).unwrap_or_default();
         let again = |(seat, key, known): (MemberIx, MemberKey, &Known)| {
             let mut superblock = known.superblock.clone();
             set_roles(&mut superblock, &self.roles);
             superblock.set_events(self.events);
             superblock.set_resync_offset(self.resync_offset);
+            superblock.set_utime(utime);
             (!failed.contains(seat)).then_some(SuperblockWrite { seat, key, superblock })
         };
         let mut members: Vec<_> = self.in_use().filter_map(again).collect();

@@ -22,21 +22,22 @@ const SECTOR: usize = 512;
 const SALT: [u8; 16] = [9; 16];
 /// Tasks that write at once.
 const TASKS: u64 = 4;
-/// Units behind one another that one task writes.
-const GROUP: u64 = 24;
 
-/// Base-2 logarithm of the sectors of a block, bytes of a tag, sections, sectors provided.
-type Format = (u8, u16, u32, u64);
+/// Base-2 logarithm of the sectors of a block, bytes of a tag, sections, sectors provided, units behind
+/// one another that one task writes.
+type Format = (u8, u16, u32, u64, u64);
 
-const FORMATS: [Format; 5] = [
-    (0, 4, 5, 2048),
-    (3, 4, 3, 2048),
+const FORMATS: [Format; 6] = [
+    (0, 4, 5, 2048, 24),
+    (3, 4, 3, 2048, 24),
     // Blocks are larger than what a request may be of.
-    (1, 20, 4, 1028),
+    (1, 20, 4, 1028, 24),
     // Every batch takes the place of the one before it.
-    (0, 32, 1, 1024),
+    (0, 32, 1, 1024, 24),
     // Two writes fill half of the ring.
-    (3, 32, 2, 4096),
+    (3, 32, 2, 4096, 24),
+    // A batch takes several sections, and so the end of one round and the start of the next.
+    (0, 4, 5, 8192, 160),
 ];
 
 fn splitmix64(state: &mut u64) -> u64 {
@@ -144,7 +145,7 @@ impl Serve for Served {
     }
 }
 
-fn superblock((log2_sectors_per_block, tag_bytes, journal_sections, provided_sectors): Format) -> Vec<u8> {
+fn superblock((log2_sectors_per_block, tag_bytes, journal_sections, provided_sectors, _): Format) -> Vec<u8> {
     let mut bytes = vec![0; SECTOR];
     bytes[..8].copy_from_slice(&MAGIC);
     (bytes[8], bytes[9]) = (5, 8);
@@ -221,9 +222,16 @@ fn filled(unit: u64, unit_bytes: usize, value: u64) -> Vec<u8> {
 }
 
 /// Writes from several tasks, each in places of its own, and reads of them in between.
-async fn write_all(core: &Core, drive: &Arc<Drive>, volume: &Volume, before: &[u8], seed: u64) -> Vec<Write> {
+async fn write_all(
+    core: &Core,
+    drive: &Arc<Drive>,
+    volume: &Volume,
+    before: &[u8],
+    seed: u64,
+    group_units: u64,
+) -> Vec<Write> {
     let unit_bytes = volume.block_bytes() as usize;
-    let groups = before.len() as u64 / unit_bytes as u64 / GROUP;
+    let groups = before.len() as u64 / unit_bytes as u64 / group_units;
     let tasks = (0..TASKS).map(|task| {
         let (drive, volume, mut expected) = (drive.clone(), volume.clone(), before.to_vec());
         core.spawn(async move {
@@ -234,8 +242,8 @@ async fn write_all(core: &Core, drive: &Arc<Drive>, volume: &Volume, before: &[u
                 if first >= groups {
                     continue;
                 }
-                let start = first * GROUP + splitmix64(&mut random) % GROUP;
-                let len = 1 + splitmix64(&mut random) % ((first + 1) * GROUP - start);
+                let start = first * group_units + splitmix64(&mut random) % group_units;
+                let len = 1 + splitmix64(&mut random) % ((first + 1) * group_units - start);
                 let (units, value) = (start..start + len, seed << 20 | task << 16 | nth << 8 | 1);
                 let bytes: Vec<u8> = units.clone().flat_map(|unit| filled(unit, unit_bytes, value)).collect();
                 let at = start as usize * unit_bytes;
@@ -244,9 +252,9 @@ async fn write_all(core: &Core, drive: &Arc<Drive>, volume: &Volume, before: &[u
                 assert_eq!(answer, Ok(()));
                 writes.push(Write { units, value, began, acknowledged: drive.now() });
                 expected[at..at + bytes.len()].copy_from_slice(&bytes);
-                let group = first as usize * GROUP as usize * unit_bytes..;
-                let group = &expected[group][..GROUP as usize * unit_bytes];
-                let at = first * GROUP * unit_bytes as u64;
+                let group = (first * group_units) as usize * unit_bytes..;
+                let group = &expected[group][..group_units as usize * unit_bytes];
+                let at = first * group_units * unit_bytes as u64;
                 let (result, read) = volume.read(at, BufMut::alloc(group.len())).await;
                 assert_eq!(result, Ok(()), "a read beside writes");
                 assert!(read[..] == *group, "a task reads what it wrote");
@@ -296,7 +304,7 @@ fn no_cut_of_power_loses_or_tears_what_was_written() {
                 let (stack, volume) = open(&core, &drive, Purpose::Write).await.unwrap();
                 assert!(!volume.read_only());
                 let unit_bytes = volume.block_bytes() as usize;
-                let writes = write_all(&core, &drive, &volume, &before, seed * 3 + round + 1).await;
+                let writes = write_all(&core, &drive, &volume, &before, seed * 3 + round + 1, format.4).await;
                 drop(volume);
                 stack.close(&core).await.unwrap();
                 let (mut next, events) = (None, drive.now());

@@ -11,6 +11,9 @@ use crate::secret::SecretBytes;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KdfError {
+    /// A key derivation that is not known.
+    #[error("the key derivation `{0}` is not known")]
+    Unknown(String),
     /// A hash that is not known.
     #[error("the hash function {0} is not known")]
     UnknownHash(String),
@@ -39,6 +42,7 @@ pub(crate) fn derive(
 ) -> Result<SecretBytes, KdfError> {
     let mut key = SecretBytes::zeros(key_bytes);
     match kdf {
+        LuksKdf::Unknown { name } => return Err(KdfError::Unknown(name.clone())),
         LuksKdf::Pbkdf2 { hash, iterations, salt } => {
             let hash = HashKind::named(hash).ok_or_else(|| KdfError::UnknownHash(hash.clone()))?;
             hash.pbkdf2(passphrase, salt, *iterations, key.as_mut());

@@ -56,6 +56,14 @@ pub enum UnlockError {
         /// What it takes, bytes.
         needed_bytes: u64,
     },
+    /// A slot is sound and made in a way that is not known here, and no other one opened.
+    #[error("key slot {slot}: {why}")]
+    SlotUnsupported {
+        /// The slot.
+        slot: u32,
+        /// What is not known.
+        why: String,
+    },
     /// A slot cannot be read or computed, and no other one opened.
     #[error("key slot {slot}: {why}")]
     Slot {
@@ -101,6 +109,10 @@ pub fn unlock(
     read: &mut ReadArea<'_>,
 ) -> Result<UnlockedKey, UnlockError> {
     let segment = segment_of(header)?;
+    if !SectorCipher::is_known(&segment.cipher) {
+        // Before a slot is tried, which may take a minute.
+        return Err(UnlockError::Unsupported(CipherError::Unknown(segment.cipher.clone()).to_string()));
+    }
     let mut slots: Vec<_> =
         header.slots.iter().filter_map(|slot| Some((slot, digest(header, slot, segment)?))).collect();
     slots.sort_by_key(|(slot, _)| std::cmp::Reverse(slot.priority));
@@ -171,18 +183,23 @@ fn open_slot(
     read: &mut ReadArea<'_>,
 ) -> Result<SecretBytes, UnlockError> {
     let of_slot = |why: String| UnlockError::Slot { slot: slot.id, why };
+    let unknown = |why: String| UnlockError::SlotUnsupported { slot: slot.id, why };
+    if let Some(why) = &slot.out_of_bounds {
+        return Err(unknown(format!("{why}, which is beyond what wattle tries")));
+    }
     let hash = HashKind::named(&slot.split_hash);
-    let hash = hash.ok_or_else(|| of_slot(format!("the hash function {} is not known", slot.split_hash)))?;
+    let hash = hash.ok_or_else(|| unknown(format!("the hash function {} is not known", slot.split_hash)))?;
     let key_bytes = slot.key_bytes as usize;
     let split_bytes = key_bytes * slot.stripes as usize;
     let end = slot.area.start + (split_bytes as u64).next_multiple_of(u64::from(AREA_SECTOR_BYTES));
     let derived = derive(&slot.kdf, passphrase, slot.cipher_key_bytes as usize, limits.memory_bytes);
     let derived = derived.map_err(|error| match error {
         KdfError::Memory { needed_bytes, .. } => UnlockError::Memory { slot: slot.id, error, needed_bytes },
-        error => of_slot(error.to_string()),
+        KdfError::Unknown(_) | KdfError::UnknownHash(_) => unknown(error.to_string()),
+        error @ KdfError::Parameters(_) => of_slot(error.to_string()),
     })?;
     let cipher = SectorCipher::new(&slot.cipher, derived.as_ref(), AREA_SECTOR_BYTES);
-    let cipher = cipher.map_err(|error: CipherError| of_slot(error.to_string()))?;
+    let cipher = cipher.map_err(|error: CipherError| unknown(error.to_string()))?;
     let area = read(slot.area.start..end).ok_or_else(|| of_slot("its area cannot be read".to_owned()))?;
     let mut stripes = SecretBytes::take(area);
     if stripes.as_ref().len() as u64 != end - slot.area.start {

@@ -171,6 +171,7 @@ fn damaged_headers_give_no_wrong_key() {
             let is_cheap = header.slots.iter().all(|slot| match slot.kdf {
                 luks::LuksKdf::Pbkdf2 { iterations, .. } => iterations < 1_000_000,
                 luks::LuksKdf::Argon2 { time, .. } => time < 100,
+                luks::LuksKdf::Unknown { .. } => true,
             }) && header.digests.iter().all(|digest| digest.iterations < 1_000_000);
             if !is_cheap {
                 continue;

@@ -44,12 +44,12 @@ fn a_second_version_is_read() {
 #[test]
 fn what_cannot_be_carried_out_is_damage() {
     let damages = [
-        ("\"key_size\":64", "\"key_size\":65"),
+        ("\"key_size\":64", "\"key_size\":0"),
         ("\"stripes\":4000", "\"stripes\":0"),
         ("\"stripes\":4000", "\"stripes\":4294967295"),
         ("\"size\":\"258048\"", "\"size\":\"1000\""),
         ("\"offset\":\"32768\"", "\"offset\":\"18446744073709551615\""),
-        ("\"time\":4", "\"time\":4294967295"),
+        ("\"time\":4", "\"time\":0"),
         ("\"memory\":4096", "\"memory\":1"),
         ("\"cpus\":2", "\"cpus\":0"),
         ("\"cpus\":2", "\"cpus\":4294967295"),
@@ -68,6 +68,30 @@ fn what_cannot_be_carried_out_is_damage() {
     third[7] = 3;
     assert_eq!(parse(&third), Err(LuksError::UnknownVersion(3)));
     assert!(parse(&LUKS1[..500]).is_err());
+}
+
+/// A slot that a later program made says nothing against the others, and nothing is wrong with the
+/// header: it is no damage, for which a backup of the header would be restored.
+#[test]
+fn a_slot_beyond_what_is_carried_out_is_left_out() {
+    let longer = changed("\"key_size\":64", "\"key_size\":96").unwrap_err();
+    assert_eq!(
+        longer.to_string(),
+        "its LUKS header is damaged: key slot 0: its area is too small for its key"
+    );
+    let json = std::str::from_utf8(LUKS2_JSON).unwrap();
+    let larger = json.replace("\"size\":\"258048\"", "\"size\":\"516096\"");
+    for (from, to, why) in [
+        ("\"key_size\":64", "\"key_size\":96", "its key has 96 bytes"),
+        ("\"time\":4", "\"time\":4294967295", "Argon2 4294967295 times over 4096 KiB in 2 lanes"),
+        ("\"cpus\":2", "\"cpus\":65", "Argon2 4 times over 4096 KiB in 65 lanes"),
+        ("\"type\":\"argon2id\"", "\"type\":\"scrypt\"", "the key derivation `scrypt` is not known"),
+    ] {
+        assert!(larger.contains(from), "{larger}");
+        let header = parse(&luks_header(larger.replacen(from, to, 1).as_bytes())).unwrap();
+        assert_eq!(header.slots[0].out_of_bounds.as_deref(), Some(why));
+    }
+    assert_eq!(parse(&luks_header(larger.as_bytes())).unwrap().slots[0].out_of_bounds, None);
 }
 
 /// A header that was copied to another place is none: it says where it lies.

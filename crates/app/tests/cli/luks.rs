@@ -310,6 +310,31 @@ fn what_cannot_be_opened_is_refused_by_name() {
         "\"encryption\":\"foo-xts-plain64\",\"sector_size\"",
     );
     run(["cat", &image, "--passphrase-file", &key]).failed(3, "WTL-0302", &["foo-xts-plain64"]);
+    // The slot alone: nothing is damaged, and no backup of the header is asked for.
+    luks2(&image, &[]);
+    change_json(
+        &image,
+        "\"encryption\":\"aes-xts-plain64\",\"key_size\"",
+        "\"encryption\":\"foo-xts-plain64\",\"key_size\"",
+    );
+    let words = ["key slot 0", "foo-xts-plain64", "nothing is wrong with it"];
+    run(["cat", &image, "--passphrase-file", &key]).failed(3, "WTL-0302", &words);
+}
+
+/// Sectors of 1024 and 2048 bytes: the last ones are read, though no block of 4096 bytes holds them.
+#[test]
+fn a_device_ends_where_its_last_sector_does() {
+    if !require("cryptsetup") {
+        return;
+    }
+    let room = Room::new();
+    let key = passphrase(&room);
+    for sector in [1024_u64, 2048] {
+        let image = room.device(&format!("disk-{sector}"), (32 << 20) + sector);
+        luks2(&image, &["--sector-size", &sector.to_string()]);
+        let cat = run(["cat", &image, "--passphrase-file", &key]).ok();
+        assert_eq!(cat.stdout.len() as u64, (16 << 20) + sector);
+    }
 }
 
 /// Changes the JSON of both headers, with the right checksums.

@@ -10,6 +10,8 @@ use crate::problem::{Check, Code, Problem};
 pub(crate) enum CachePart {
     /// An entry of the journal, by its number.
     Entry(u64),
+    /// The journal.
+    Journal,
     /// A bucket of generations.
     Generations,
     /// The table of backing devices.
@@ -64,6 +66,7 @@ impl CachePart {
     fn words(self) -> String {
         match self {
             Self::Entry(seq) => format!("entry {seq} of the journal"),
+            Self::Journal => "the journal".to_owned(),
             Self::Generations => "a bucket of generations".to_owned(),
             Self::Table => "the table of backing devices".to_owned(),
             Self::Node(0) => "a leaf of the tree".to_owned(),

@@ -11,6 +11,10 @@ use super::set::ReadCache;
 /// Damaged entries that are remembered, those with the highest numbers: enough to name one.
 const DAMAGED_MAX: usize = 1024;
 
+/// How often a journal is summed at most: entries that are whole lie one behind the other, and of
+/// those that are not a few claim what others have.
+const SUMS_MAX: u64 = 4;
+
 /// What is in the journal of a cache device. Every block of it is looked at: what lies behind a
 /// damaged entry is found all the same, and that something is missing with it.
 pub(super) struct CacheJournal<'a> {
@@ -25,11 +29,20 @@ impl<'a> CacheJournal<'a> {
     /// Reads all of it, a bucket at a time.
     pub fn read(layout: &'a CacheLayout, read: ReadCache<'a>) -> Result<Self, CacheFault> {
         let mut journal = Self { layout, read, whole: BTreeMap::new(), damaged: BTreeMap::new() };
+        let budget = SUMS_MAX * u64::from(layout.journal_buckets) * layout.bucket_bytes() as u64;
+        let mut summed = 0;
         for nth in 0..u64::from(layout.journal_buckets) {
             let base = journal.bucket_at_bytes(nth);
             let bytes = read(base, layout.bucket_bytes())?;
             let mut at = 0;
             while at < bytes.len() {
+                let claimed = JournalPlace::len_bytes(layout, &bytes[at..]).unwrap_or(0);
+                summed += claimed.min(bytes.len() - at) as u64;
+                if summed > budget {
+                    let (part, at_bytes) = (CachePart::Journal, base + at as u64);
+                    let what = "has more entries that lie over each other than Linux writes";
+                    return Err(CacheFault::Impossible { part, at_bytes, what });
+                }
                 // An entry that is the only one of its bucket may have nothing beside it that tells
                 // of it.
                 let found = match at {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wattle_format::bcache::{
-    AT_BYTES, BackingTable, BcacheJournalEntry, CacheLayout, CachedRun, GenerationPage, Generations,
-    SUPERBLOCK_BYTES,
+    AT_BYTES, BackingTable, BcacheJournalEntry, CacheDamage, CacheLayout, CachedRun, GenerationPage,
+    Generations, SUPERBLOCK_BYTES,
 };
 
 use super::fault::{CacheFault, CachePart, TornEntry};
@@ -19,6 +19,10 @@ use crate::members::MemberError;
 /// Runs of sectors that are kept track of, of about 100 bytes while they are collected. If there
 /// are more, only the dirty ones are.
 pub(super) const RUNS_MAX: usize = 8 << 20;
+
+/// What Linux fills of a bucket of generations, if that is larger: 4 MiB. With pages of 64 KiB it
+/// fills all.
+const GENERATION_BYTES: usize = 4 << 20;
 
 /// Reads bytes of a cache device.
 pub(super) type ReadCache<'a> = &'a dyn Fn(u64, usize) -> Result<Vec<u8>, MemberError>;
@@ -113,6 +117,16 @@ fn read_table(
     Ok(BackingTable::parse(&read(at_bytes, usize::from(key.sectors) * 512)?))
 }
 
+/// Reads a bucket of generations. Of a large one Linux fills the start, with pages of 4 KiB as many
+/// as it has in one piece.
+pub(super) fn generation_page<'a>(
+    layout: &CacheLayout,
+    bytes: &'a [u8],
+) -> Result<GenerationPage<'a>, CacheDamage> {
+    let start = &bytes[..bytes.len().min(GENERATION_BYTES)];
+    GenerationPage::parse(layout, start).or_else(|_| GenerationPage::parse(layout, bytes))
+}
+
 fn read_generations(
     layout: &CacheLayout,
     newest: &BcacheJournalEntry,
@@ -128,7 +142,7 @@ fn read_generations(
         };
         let at_bytes = layout.bucket_at_bytes(bucket).ok_or(nowhere)?;
         let bytes = read(at_bytes, layout.bucket_bytes())?;
-        let page = GenerationPage::parse(layout, &bytes);
+        let page = generation_page(layout, &bytes);
         let page = page.map_err(|damage| CacheFault::Damaged { part, at_bytes, damage })?;
         // Each page has some of what is lacking, so this ends.
         if generations.add(layout, &page) {

@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use wattle_format::bcache::{BcacheRole, BcacheSuperblock, CachedRun, seal};
+use wattle_format::bcache::{BcacheRole, BcacheSuperblock, CacheLayout, CachedRun, seal, seal_generations};
 
 use super::fault::{CacheFault, CachePart};
-use super::set::CacheSet;
+use super::set::{CacheSet, generation_page};
 use super::{AT_BYTES, SUPERBLOCK_BYTES};
 
 const BLOCK: usize = 512;
@@ -139,6 +139,36 @@ fn a_journal_that_ends_in_a_torn_entry_is_refused_by_name() {
         fixture.cache[at] ^= 1;
     }
     assert!(found.is_some());
+}
+
+/// A journal in which every block claims the rest of its bucket: hours of checksums.
+#[test]
+fn a_journal_that_says_it_holds_itself_many_times_is_refused_at_once() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    let layout = CacheLayout::parse(&fixture.cache[AT_BYTES as usize..][..SUPERBLOCK_BYTES]).unwrap();
+    let start = layout.first_bucket as usize * layout.bucket_bytes();
+    let len = usize::from(layout.journal_buckets) * layout.bucket_bytes();
+    let entry = fixture.cache[start..][..40].to_vec();
+    for block in fixture.cache[start..start + len].chunks_mut(BLOCK) {
+        block[..40].copy_from_slice(&entry);
+        block[28..32].copy_from_slice(&(layout.bucket_bytes() as u32 / 8).to_le_bytes());
+    }
+    let fault = fixture.read(false).unwrap_err();
+    assert!(matches!(fault, CacheFault::Impossible { part: CachePart::Journal, .. }), "{fault:?}");
+}
+
+#[test]
+fn generations_of_large_buckets_are_read() {
+    let Some(fixture) = Fixture::new() else { return };
+    let layout = CacheLayout::parse(&fixture.cache[AT_BYTES as usize..][..SUPERBLOCK_BYTES]).unwrap();
+    let mut bytes = vec![7; 8 << 20];
+    for filled in [4 << 20, 8 << 20] {
+        seal_generations(&layout, &mut bytes[..filled]);
+        let page = generation_page(&layout, &bytes).unwrap();
+        assert_eq!(page.generations().count(), (filled - 40) / 3);
+    }
+    bytes[5 << 20] = 8;
+    assert!(generation_page(&layout, &bytes).is_err());
 }
 
 #[test]

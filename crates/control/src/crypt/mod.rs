@@ -303,6 +303,11 @@ fn does_not_open(name: &str, header: &LuksHeader, error: &UnlockError, each: Opt
             format!("allow it: --unlock-memory {}M", needed_bytes.div_ceil(1 << 20)),
         ),
         UnlockError::Unsupported(_) => return unsupported(name, header, error),
+        UnlockError::SlotUnsupported { .. } => (
+            Code::EncryptionUnsupported,
+            "nothing is wrong with it; no other key slot opens with what was given".to_owned(),
+            "give the passphrase of another slot, or open it with cryptsetup on a system that knows it".to_owned(),
+        ),
         _ => (
             Code::EncryptionDamaged,
             "no other key slot opens with what was given".to_owned(),

@@ -63,8 +63,56 @@ impl CheckedBlocks {
         (Ok(()), buf)
     }
 
-    /// Reads whole blocks that lie behind one another.
+    /// Reads whole blocks that lie behind one another. What the journal holds is not read at its
+    /// place if that, or its tag, cannot be read: a cut of power may have left it so.
     async fn read_run(&self, core: &Core, offset: u64, buf: BufMut) -> (Result<(), IoError>, BufMut) {
+        let (result, mut buf) = self.read_places(core, offset, buf).await;
+        if result.is_ok() {
+            return (result, buf);
+        }
+        let unit = self.tags.block_bytes as usize;
+        let sector = |nth: usize| (offset + (nth * unit) as u64) / SECTOR;
+        let blocks = buf.len() / unit;
+        if !(0..blocks).any(|nth| self.tags.logged(sector(nth)).is_some()) {
+            return (result, buf);
+        }
+        for nth in 0..blocks {
+            let block = BufMut::alloc(unit);
+            let (result, block) = match self.tags.logged(sector(nth)) {
+                Some(_) => self.read_logged(core, sector(nth), block).await,
+                None => self.read_places(core, sector(nth) * SECTOR, block).await,
+            };
+            if result.is_err() {
+                buf.fill(0);
+                return (result, buf);
+            }
+            buf[nth * unit..][..unit].copy_from_slice(&block);
+        }
+        (Ok(()), buf)
+    }
+
+    /// Reads a block that the journal holds.
+    async fn read_logged(&self, core: &Core, sector: u64, buf: BufMut) -> (Result<(), IoError>, BufMut) {
+        let Some((at, logged)) = self.tags.logged(sector) else { return (Err(IoError::MEDIUM), buf) };
+        let below = match self.below.open(core) {
+            Ok(below) => below,
+            Err(error) => return (Err(error.into()), buf),
+        };
+        let (result, mut buf) = below.read(*at, buf).await;
+        if let Err(error) = result {
+            return (Err(error.into()), buf);
+        }
+        logged.complete(&mut buf);
+        if self.tags.is_good_logged(logged, &buf) {
+            return (Ok(()), buf);
+        }
+        buf.fill(0);
+        (Err(IoError::MEDIUM), buf)
+    }
+
+    /// Reads whole blocks at their places, with those of the journal in their stead where it has
+    /// newer ones.
+    async fn read_places(&self, core: &Core, offset: u64, buf: BufMut) -> (Result<(), IoError>, BufMut) {
         let below = match self.below.open(core) {
             Ok(below) => below,
             Err(error) => return (Err(error.into()), buf),
@@ -93,14 +141,12 @@ impl CheckedBlocks {
             }
             let is_good = match self.tags.logged(sector) {
                 None => self.tags.is_good(sector, tag, block),
-                Some((at, logged)) => {
-                    let (result, mut newer) = below.read(*at, BufMut::alloc(unit as usize)).await;
-                    if let Err(error) = result {
-                        return (Err(error.into()), buf);
+                Some(_) => {
+                    let (result, newer) = self.read_logged(core, sector, BufMut::alloc(unit as usize)).await;
+                    if result.is_ok() {
+                        block.copy_from_slice(&newer);
                     }
-                    logged.complete(&mut newer);
-                    block.copy_from_slice(&newer);
-                    self.tags.is_good_logged(logged, block)
+                    result.is_ok()
                 }
             };
             if !is_good {

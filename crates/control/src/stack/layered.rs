@@ -248,7 +248,13 @@ impl Stack {
         let (keys, forced) = (self.options.keys.clone(), self.options.policy.forced);
         let to_write = self.options.purpose == Purpose::Write;
         let name = member.name.clone();
-        let read = core.offload(move || OpenedTags::read(&device, &member, &keys, (forced, to_write)));
+        let read = core.offload(move || {
+            // Before it was claimed another program may have formatted it anew.
+            if IntegrityDevice::read(&member)?.superblock != device.superblock {
+                return Err(MemberError::Changed { name: member.name }.into());
+            }
+            OpenedTags::read(&device, &member, &keys, (forced, to_write))
+        });
         let opened = read.await.map_err(Problem::no_thread)??;
         let inside = format!("{name}{SUFFIX}");
         let volume = below.open(core).map_err(|error| unreachable(&name, &error))?;

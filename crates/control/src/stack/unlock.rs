@@ -6,7 +6,7 @@ use wattle_rt::Core;
 
 use super::Stack;
 use crate::crypt::{Decrypted, Encryption, LockState};
-use crate::members::{Keyring, Member};
+use crate::members::{Keyring, Member, MemberError};
 use crate::nodes::MemberId;
 use crate::problem::{Code, Problem};
 use crate::scan::{MemberOrigin, MemberScan};
@@ -83,6 +83,14 @@ impl Stack {
         let name = self.scan.members[ix].member.name.clone();
         let segment = encryption.segment(&name)?;
         let below = self.volume(core, ix).await?;
+        // Before it was claimed, while a passphrase was typed or a key was made, another program may
+        // have encrypted it anew.
+        let member = self.scan.members[ix].member.clone();
+        let on = self.options.keys.header_of(&name);
+        let again = core.offload(move || Encryption::read(&member, on.as_deref()));
+        if again.await.map_err(Problem::no_thread)??.header != encryption.header {
+            return Err(MemberError::Changed { name }.into());
+        }
         let inside = format!("{name}{SUFFIX}");
         match Decrypted::device(core, &inside, below, cipher, segment) {
             Ok(Some(device)) => Ok(Member::layer(inside, device)),

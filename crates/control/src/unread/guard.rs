@@ -59,9 +59,11 @@ impl Copied {
         write().await?;
         if over_unread {
             self.map.wrote(range);
-            if durability == Durability::Fua {
-                return self.flush(core).await;
-            }
+        }
+        // Not only of what this one covers for the first time: an earlier write that was not made
+        // durable has made it readable, and the map on disk still calls it unread.
+        if durability == Durability::Fua && !self.map.written().is_empty() {
+            return self.flush(core).await;
         }
         Ok(())
     }

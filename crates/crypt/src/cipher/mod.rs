@@ -128,6 +128,12 @@ impl SectorCipher {
         }
     }
 
+    /// Whether there is such an encryption, with keys of some size.
+    #[must_use]
+    pub fn is_known(name: &str) -> bool {
+        [16, 32, 48, 64].into_iter().any(|len| Self::new(name, &vec![0; len], 512).is_ok())
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {

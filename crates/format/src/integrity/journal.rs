@@ -175,8 +175,8 @@ pub struct JournalRing {
     /// Those that were being written, in their order, and where each belongs. Before the next one
     /// is written they have to be made empty, the first one last: else they would count behind it.
     pub unfinished: Vec<SectionPlace>,
-    /// Where the next section is written; `None` where older ones do not count, which no cut of
-    /// power leaves behind.
+    /// Where the next section is written; `None` where more do not count than a cut of power leaves
+    /// behind: blocks that were acknowledged may be in them.
     pub next: Option<SectionPlace>,
 }
 
@@ -205,7 +205,9 @@ impl JournalRing {
         let counts = |place: &SectionPlace| rounds[place.section as usize] == 1 << place.round;
         let counted = std::iter::from_fn(|| order.next_if(counts)).map(|place| place.section).collect();
         let unfinished: Vec<_> = order.collect();
-        let is_orderly = unfinished.iter().all(|place| place.round == round);
+        // What is written in one go may begin at the end of one round and end in the next one, and a
+        // cut of power keeps any part of it. It is no more than half of the ring.
+        let is_orderly = unfinished.iter().all(|place| place.round == round) || unfinished.len() * 2 <= count;
         let behind = place(last).next(u32::try_from(count).expect("as above"));
         Ok(Self { counted, unfinished, next: is_orderly.then_some(behind) })
     }
@@ -259,7 +261,10 @@ mod tests {
         // The third is of the round before, and the fourth was being written.
         assert_eq!(ring(&[2, 2, 1, 3, 1]), (vec![at(2, 1), at(3, 1)], Some(at(4, 1))));
         assert_eq!(ring(&[9, 8, 8]), (vec![at(0, 0)], Some(at(1, 0))));
-        // The last one is of two rounds before the newest.
+        // Two were written in one go, the last of a round and the first of the next one, and only
+        // the second is whole.
+        assert_eq!(ring(&[4, 2, 2, 1]), (vec![at(3, 1), at(0, 2)], Some(at(1, 2))));
+        // The last one is of two rounds before the newest, of which half of the ring is.
         assert_eq!(ring(&[4, 4, 2, 1]).1, None);
         let fresh = JournalRing::fresh(2);
         assert_eq!((fresh.unfinished, fresh.next), (vec![at(0, 0), at(1, 0)], Some(at(0, 1))));

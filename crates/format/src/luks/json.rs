@@ -170,6 +170,7 @@ impl Slot {
             stripes: split.stripes,
             split_hash: split.hash,
             priority: self.priority.unwrap_or(1),
+            out_of_bounds: None,
         })
     }
 }
@@ -186,7 +187,9 @@ impl Kdf {
                 lanes: self.cpus?,
                 salt,
             },
-            _ => return None,
+            // It is shown to people.
+            kind if kind.len() > 64 || kind.chars().any(char::is_control) => return None,
+            _ => LuksKdf::Unknown { name: self.kind },
         })
     }
 }

@@ -5,8 +5,9 @@
 //! Specification 1.1.2 (2022), of the cryptsetup project. Layout to the byte: docs/formats.md,
 //! "LUKS".
 //!
-//! Invariant: what is returned can be carried out in bounded memory: areas are as large as their
-//! keys, sizes and counts are within [`limits`].
+//! Invariant: what is returned can be carried out in bounded memory and time: areas are as large as
+//! their keys, and the sizes and counts of a slot are within [`limits`] unless it says that it is
+//! out of bounds. One slot that is says nothing against the others.
 
 mod json;
 mod v1;
@@ -103,6 +104,8 @@ pub struct LuksSlot {
     pub split_hash: String,
     /// 0 is tried last, 2 first.
     pub priority: u8,
+    /// Why it cannot be tried, where it is beyond what this reader carries out.
+    pub out_of_bounds: Option<String>,
 }
 
 /// A key derivation function.
@@ -130,13 +133,19 @@ pub enum LuksKdf {
         /// The salt.
         salt: Vec<u8>,
     },
+    /// One that is not known here.
+    Unknown {
+        /// What it is called.
+        name: String,
+    },
 }
 
 impl LuksKdf {
     /// As cryptsetup calls it.
     #[must_use]
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
+            Self::Unknown { name } => name,
             Self::Pbkdf2 { .. } => "pbkdf2",
             Self::Argon2 { is_id: true, .. } => "argon2id",
             Self::Argon2 { is_id: false, .. } => "argon2i",
@@ -147,7 +156,7 @@ impl LuksKdf {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         match self {
-            Self::Pbkdf2 { .. } => 0,
+            Self::Pbkdf2 { .. } | Self::Unknown { .. } => 0,
             Self::Argon2 { memory_kib, .. } => u64::from(*memory_kib) << 10,
         }
     }
@@ -252,34 +261,10 @@ impl LuksHeader {
     }
 
     /// Checks what both versions have in common.
-    fn checked(self) -> Result<Self, LuksError> {
-        for slot in &self.slots {
-            let what = |why: &str| damaged(format!("key slot {}: {why}", slot.id));
-            let keys = [slot.key_bytes, slot.cipher_key_bytes];
-            if keys.iter().any(|&bytes| bytes == 0 || bytes > limits::KEY_BYTES) {
-                return Err(what("the size of its key"));
-            }
-            if slot.stripes == 0 || slot.stripes > limits::STRIPES {
-                return Err(what("its number of stripes"));
-            }
-            let needed = (u64::from(slot.key_bytes) * u64::from(slot.stripes)).next_multiple_of(512);
-            if slot.area.end.checked_sub(slot.area.start).is_none_or(|len| len < needed) {
-                return Err(what("its area is too small for its key"));
-            }
-            match &slot.kdf {
-                LuksKdf::Pbkdf2 { iterations, .. } if !(1..=limits::ITERATIONS).contains(iterations) => {
-                    return Err(what(&format!("{iterations} rounds of PBKDF2")));
-                }
-                LuksKdf::Argon2 { time, memory_kib, lanes, .. }
-                    if *time == 0
-                        || !(1..=64).contains(lanes)
-                        || *memory_kib < 8 * lanes
-                        || u64::from(*time) * u64::from(*memory_kib) > limits::ARGON_KIB =>
-                {
-                    return Err(what(&format!("Argon2 {time} times over {memory_kib} KiB")));
-                }
-                _ => {}
-            }
+    fn checked(mut self) -> Result<Self, LuksError> {
+        for slot in &mut self.slots {
+            slot.check().map_err(|why| damaged(format!("key slot {}: {why}", slot.id)))?;
+            slot.out_of_bounds = slot.bound_passed();
         }
         if self.digests.len() > limits::SLOTS as usize {
             return Err(damaged("the number of its digests"));
@@ -305,5 +290,53 @@ impl LuksHeader {
             }
         }
         Ok(self)
+    }
+}
+
+impl LuksSlot {
+    /// Refuses what no slot can be.
+    fn check(&self) -> Result<(), String> {
+        if self.key_bytes == 0 || self.cipher_key_bytes == 0 {
+            return Err("the size of its key".to_owned());
+        }
+        if self.stripes == 0 {
+            return Err("its number of stripes".to_owned());
+        }
+        let needed = (u64::from(self.key_bytes) * u64::from(self.stripes)).next_multiple_of(512);
+        if self.area.end.checked_sub(self.area.start).is_none_or(|len| len < needed) {
+            return Err("its area is too small for its key".to_owned());
+        }
+        match &self.kdf {
+            LuksKdf::Pbkdf2 { iterations: 0, .. } => Err("no round of PBKDF2".to_owned()),
+            LuksKdf::Argon2 { time, memory_kib, lanes, .. }
+                if *time == 0 || *lanes == 0 || u64::from(*memory_kib) < 8 * u64::from(*lanes) =>
+            {
+                Err(format!("Argon2 {time} times over {memory_kib} KiB in {lanes} lanes"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What of a sound slot is beyond [`limits`].
+    fn bound_passed(&self) -> Option<String> {
+        let key_bytes = self.key_bytes.max(self.cipher_key_bytes);
+        if key_bytes > limits::KEY_BYTES {
+            return Some(format!("its key has {key_bytes} bytes"));
+        }
+        if self.stripes > limits::STRIPES {
+            return Some(format!("its key is split into {} stripes", self.stripes));
+        }
+        match &self.kdf {
+            LuksKdf::Pbkdf2 { iterations, .. } if *iterations > limits::ITERATIONS => {
+                Some(format!("{iterations} rounds of PBKDF2"))
+            }
+            LuksKdf::Argon2 { time, memory_kib, lanes, .. }
+                if *lanes > 64 || u64::from(*time) * u64::from(*memory_kib) > limits::ARGON_KIB =>
+            {
+                Some(format!("Argon2 {time} times over {memory_kib} KiB in {lanes} lanes"))
+            }
+            LuksKdf::Unknown { name } => Some(format!("the key derivation `{name}` is not known")),
+            _ => None,
+        }
     }
 }

@@ -42,6 +42,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<LuksHeader, LuksError> {
             stripes,
             split_hash: hash.clone(),
             priority: 1,
+            out_of_bounds: None,
         });
     }
     let header = LuksHeader {

@@ -216,7 +216,7 @@ struct EncryptionReport {
 struct KeySlotReport {
     slot: u32,
     /// `pbkdf2`, `argon2i`, `argon2id`.
-    kdf: &'static str,
+    kdf: String,
     memory_bytes: u64,
 }
 
@@ -230,7 +230,7 @@ impl EncryptionReport {
         };
         let key_slots = header.slots.iter().map(|slot| KeySlotReport {
             slot: slot.id,
-            kdf: slot.kdf.name(),
+            kdf: slot.kdf.name().to_owned(),
             memory_bytes: slot.kdf.memory_bytes(),
         });
         Self {

@@ -4,6 +4,7 @@
 //! write to stdout.
 
 pub mod blocks;
+mod log;
 pub mod mdadm;
 pub mod plot;
 mod problem;
@@ -22,6 +23,7 @@ use wattle_server::log::ServerLog;
 use wattle_server::protocol::{ErrorReport, SCHEMA_VERSION};
 
 use crate::cli::OutputArgs;
+pub use log::LogThread;
 pub use style::Style;
 
 /// How output looks, decided.
@@ -111,7 +113,9 @@ const NOTE: &str = "wattle: ";
 
 /// Writes a line to stderr, for people. What cannot be said there cannot be said anywhere.
 pub fn note(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{NOTE}{line}");
+    if let Err(line) = log::take(format!("{NOTE}{line}\n")) {
+        let _ = io::stderr().lock().write_all(line.as_bytes());
+    }
 }
 
 /// What a server's line begins with once clients can connect. Documented, and service managers wait

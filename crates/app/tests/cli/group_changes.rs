@@ -254,7 +254,12 @@ fn drives_come_and_go_while_their_group_is_served() {
     order(&room, &serve, &format!("vg reduce vg --on {b}")).failed(3, "WTL-0132", &["holds extents"]);
     order(&room, &serve, &format!("lv move vg --from {c}")).ok();
     order(&room, &serve, &format!("vg reduce vg --on {c}")).ok();
+    serve.command(&["set", "vg/new", "iops=5000"]).ok();
     order(&room, &serve, "lv rename vg/new other").ok();
+    // It has another name, and the limits that it had.
+    let status = serve.command(&["status", "--json"]).ok().json();
+    let qos = status["qos"].as_array().unwrap().iter().find(|of| of["volume"] == "vg/other").cloned();
+    assert_eq!(qos.unwrap()["settings"]["iops"], "5000");
     order(&room, &serve, "lv remove vg/home").ok();
     order(&room, &serve, &format!("vg reduce vg --on {a}")).ok();
     // Those that left are free for others while the server goes on, once what is under way on it

@@ -46,6 +46,20 @@ fn partitioned(room: &Room, members: &[String], rest_bytes: u64) -> Vec<String> 
     members.iter().enumerate().map(disk).collect()
 }
 
+/// What one client writes would change what the other's volume is made of, below its limits and
+/// checkpoints.
+#[test]
+fn a_volume_and_what_it_lies_on_are_not_both_written() {
+    let room = Room::new();
+    let Some(members) = unpack(&room) else { return };
+    let scan = run(with(&["scan", "--json"], &members)).ok().json();
+    let array = scan["arrays"][0]["name"].as_str().unwrap();
+    let both = ["-V", array, "-V", "foxtrot/home"];
+    let said = Serve::try_start(&room, &both, &members).err().expect("it is refused");
+    said.failed(2, "WTL-0007", &["lies on", "both are to be written", "--read-only"]);
+    Serve::start(&room, &[&both[..], &["--read-only"]].concat(), &members).stop();
+}
+
 /// A superblock of version 0.90 does not say where it is: at the end of the last partition it is at
 /// the end of the disk as well.
 #[test]

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use crate::growing::{group, order};
-use crate::harness::{Room, Serve, run};
+use crate::harness::{Room, Serve, require, run, tool};
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
 const LOCAL: [&str; 2] = ["--export", "nvme-tcp=127.0.0.1:0"];
@@ -173,6 +173,30 @@ fn a_host_finds_after_a_restart_what_it_had() {
     assert_eq!(nqn(&serve.uri), name);
     assert_eq!(Admin::connect(&serve.uri).namespaces(), before);
     serve.stop();
+}
+
+/// What has no id is known by the file that it is: a host does not go on with another one that has
+/// its path.
+#[test]
+fn another_file_of_the_same_path_is_another_namespace() {
+    if !require("mke2fs") {
+        return;
+    }
+    let room = Room::new();
+    let disk = room.device("disk.img", 8 << 20);
+    let namespaces = || {
+        tool("mke2fs", ["-Fq", &disk]);
+        let serve = Serve::start(&room, &LOCAL, std::slice::from_ref(&disk));
+        let found = Admin::connect(&serve.uri).namespaces();
+        serve.stop();
+        assert_eq!(found.len(), 1);
+        found[0].0
+    };
+    let first = namespaces();
+    assert_eq!(namespaces(), first, "the file has a new file system, and is the same");
+    std::fs::rename(&disk, room.path("old.img")).unwrap();
+    room.device("disk.img", 8 << 20);
+    assert_ne!(namespaces(), first);
 }
 
 #[test]

@@ -30,6 +30,16 @@ pub(super) fn drive_id(sys: &Path, rdev: u64) -> Option<String> {
     })
 }
 
+/// What a device of the kernel's own is made of, which has no number: the id of a map of the device
+/// mapper or of an array, the file behind a loop device.
+pub(super) fn made_of(sys: &Path, rdev: u64) -> Option<String> {
+    let node = format!("{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev));
+    let directory = sys.join("dev/block").join(node);
+    let told =
+        ["dm/uuid", "md/uuid", "loop/backing_file"].map(|file| fs::read_to_string(directory.join(file)).ok());
+    told.into_iter().flatten().map(|text| text.trim().to_owned()).find(|text| !text.is_empty())
+}
+
 /// Serial numbers alone: NVMe, virtio, SATA and SCSI (the page that the drive answers with, behind
 /// a head of four bytes).
 const SERIALS: [(&str, usize); 3] = [("device/serial", 0), ("serial", 0), ("device/vpd_pg80", 4)];

@@ -11,6 +11,7 @@ mod access;
 mod drive_id;
 mod error;
 mod keys;
+mod near;
 mod paths;
 mod ways;
 
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
+use wattle_format::crc32;
 use wattle_format::partition::{self, PartitionTable};
 use wattle_rt::{CoreHandle, Device, Direct, IoError, OpenError, OpenOptions, path_of_text};
 
@@ -30,6 +32,7 @@ pub use self::keys::{AskPassphrase, GivenKey, KeyKind, Keyring};
 pub use crate::claim::Claim;
 use crate::overlay::Overlays;
 use crate::size::parse_size;
+use crate::undo::absolute;
 use crate::unread::{CopyMap, guard};
 use ways::Ways;
 
@@ -143,6 +146,11 @@ pub struct Member {
     overlays: Option<Arc<Overlays>>,
     /// By which ways it was found, if there are several.
     ways: Option<Arc<Ways>>,
+}
+
+/// Text of any length, in eight letters.
+fn short(text: &str) -> String {
+    format!("{:08x}", crc32::register(!0, text.as_bytes()))
 }
 
 /// A copy of a drive; and the core that answers threads for it, if it lacks something.
@@ -396,6 +404,28 @@ impl Member {
             return part.whole.member.is_at(path);
         }
         std::fs::metadata(path).is_ok_and(|metadata| identity_of(&metadata) == self.identity)
+    }
+
+    /// What tells it from every other drive and file, as well as this machine knows: the number that
+    /// a drive tells of itself, the place of a file. `None` of what is made up, and of what lies on
+    /// other members.
+    pub(crate) fn machine_identity(&self) -> Option<String> {
+        let sys = Path::new("/sys");
+        Some(match (&self.ways, self.identity) {
+            (Some(ways), _) => format!("drive {}", ways.id),
+            (None, Identity::Block { rdev }) => match drive_id::drive_id(sys, rdev) {
+                Some(id) => format!("drive {id}"),
+                None => {
+                    let made_of = drive_id::made_of(sys, rdev).unwrap_or_default();
+                    format!("device {rdev:x} {}", short(&made_of))
+                }
+            },
+            (None, Identity::File { dev, ino }) => {
+                format!("file {dev:x} {ino} {}", short(&absolute(&self.name)))
+            }
+            (None, Identity::Remote) => self.name.clone(),
+            (None, Identity::MadeUp | Identity::Layer) => return None,
+        })
     }
 
     /// The number of the drive that it shares with another one, under two names that the kernel

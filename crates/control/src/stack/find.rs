@@ -1,5 +1,7 @@
 //! Which volume an operator means.
 
+use std::fmt;
+
 use wattle_engine::VolumeRef;
 use wattle_format::lvm::Id;
 use wattle_format::probe::SignatureKind;
@@ -38,6 +40,12 @@ pub struct LogicalId {
     pub group: Id,
     /// Its own.
     pub volume: Id,
+}
+
+impl fmt::Display for LogicalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.group, self.volume)
+    }
 }
 
 /// A logical volume that runs.
@@ -377,6 +385,35 @@ impl Stack {
         }
         below.arrays.sort_unstable();
         below
+    }
+
+    /// Whether what is written to one member is written to the other: that one lies below it.
+    #[must_use]
+    pub fn lies_on(&self, upper: MemberId, lower: MemberId) -> bool {
+        let below = |ix: MemberId| -> Vec<MemberId> {
+            match self.scan.members[ix].origin {
+                MemberOrigin::Given => Vec::new(),
+                MemberOrigin::Partition { of, .. }
+                | MemberOrigin::Container { of, .. }
+                | MemberOrigin::Decrypted { of }
+                | MemberOrigin::Layered { of } => vec![of],
+                MemberOrigin::Array(array) => self.scan.arrays[array].members.clone(),
+                MemberOrigin::Logical { group, .. } => {
+                    self.groups[group].devices.iter().flatten().copied().collect()
+                }
+            }
+        };
+        let (mut todo, mut seen) = (below(upper), Vec::new());
+        while let Some(ix) = todo.pop() {
+            if ix == lower {
+                return true;
+            }
+            if !seen.contains(&ix) {
+                seen.push(ix);
+                todo.extend(below(ix));
+            }
+        }
+        false
     }
 
     /// What to know of a volume: of a logical one parts that are missing and what was done without,

@@ -3,7 +3,7 @@
 use wattle_format::undo::UndoTargetKind;
 use wattle_rt::Device;
 
-use super::Stack;
+use super::{LogicalId, Stack};
 use crate::nodes::MemberId;
 use crate::scan::MemberOrigin;
 use crate::undo::{UndoSite, absolute, drive_id};
@@ -44,6 +44,31 @@ pub fn key(stack: &Stack, member: MemberId) -> MemberIdentity {
 }
 
 impl Stack {
+    /// What tells a member from every other one, whatever it is called: what goes on after a restart
+    /// goes on with this. An id of what is on it, or of the drive or file that it is, and where on
+    /// that. `None` of what is made up.
+    #[must_use]
+    pub fn lasting_identity(&self, member: MemberId) -> Option<String> {
+        let seen = &self.scan.members[member];
+        Some(match seen.origin {
+            MemberOrigin::Given => seen.member.machine_identity()?,
+            MemberOrigin::Array(array) => self.scan.arrays[array].assembly.array.set_uuid.to_string(),
+            MemberOrigin::Logical { group, volume } => {
+                LogicalId { group: self.groups[group].vg.id, volume }.to_string()
+            }
+            MemberOrigin::Decrypted { of } if self.scan.members[of].encryption.is_some() => {
+                self.encrypted_name(of)
+            }
+            MemberOrigin::Partition { of, number } => format!("{} p{number}", self.lasting_identity(of)?),
+            MemberOrigin::Layered { of } | MemberOrigin::Decrypted { of } => {
+                format!("{} inside", self.lasting_identity(of)?)
+            }
+            MemberOrigin::Container { of, .. } => {
+                format!("{} {}", self.lasting_identity(of)?, seen.member.name)
+            }
+        })
+    }
+
     /// What an encrypted member is called wherever it lies, as systemd calls it.
     pub(super) fn encrypted_name(&self, of: MemberId) -> String {
         let seen = &self.scan.members[of];

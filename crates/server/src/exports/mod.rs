@@ -37,7 +37,8 @@ pub struct Offered {
     pub description: String,
     /// The ways to it.
     pub exports: Vec<String>,
-    /// What tells it from every other volume, whatever it is called: NVMe hosts know it by this.
+    /// What tells it from every other volume, whatever it is called: NVMe hosts and block devices of
+    /// this machine know it by this, also after a restart.
     pub identity: String,
     /// Which logical volume it is, if it is one.
     pub lv: Option<LogicalId>,
@@ -47,9 +48,11 @@ pub struct Offered {
     pub is_blank: bool,
 }
 
-/// The identity of a logical volume, for [`Offered::identity`].
-pub fn logical_identity(id: &LogicalId) -> String {
-    format!("{}/{}", id.group, id.volume)
+/// The identity of a volume that is made up, for [`Offered::identity`]: it has no content that another
+/// server could go on with.
+#[must_use]
+pub fn of_this_process(name: &str) -> String {
+    format!("{name} of process {}", std::process::id())
 }
 
 /// A place where clients will find the volumes; no client is served yet.
@@ -388,6 +391,12 @@ impl ExportPlace {
             Self::Nvme(namespaces, ..) => namespaces.show(core, name).await,
             Self::Ublk(server) => server.show(name).await,
         }
+    }
+
+    /// Whether a volume is a device of another kernel there, or of a guest: one that stays behind
+    /// gives errors, and is in the way of a server that comes after.
+    pub fn makes_devices(&self) -> bool {
+        matches!(self, Self::Vhost(_) | Self::Nvme(..) | Self::Ublk(_))
     }
 
     /// Takes a volume away.

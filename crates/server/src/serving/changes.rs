@@ -7,10 +7,11 @@
 
 use wattle_control::stack::{LogicalId, LogicalVolume};
 use wattle_control::{Code, Problem, Stack};
+use wattle_engine::volume::qos::QosLimits;
 
 use super::qos::governed;
 use super::{Serving, being_stopped, groups_of};
-use crate::exports::{Offered, logical_identity};
+use crate::exports::Offered;
 use crate::groups;
 use crate::protocol::change::What;
 use crate::protocol::{ChangeReport, Order};
@@ -99,15 +100,22 @@ impl Serving {
             for place in self.places() {
                 place.remove(&self.core, &offered.name).await;
             }
+            let mut limits = None;
             if let Some(governed) = offered.volume.governed() {
+                limits = Some(governed.limits());
+                let checkpoints = governed.checkpoints();
+                let names: Vec<_> = checkpoints.iter().map(|map| map.name()).collect();
+                if !names.is_empty() {
+                    notes.push(format!("{}: checkpoints have ended: {}", offered.name, names.join(", ")));
+                }
                 governed.end(&self.core).await;
             }
             if let Some(found) = found {
-                now.push(self.offer(found, offered.is_default, &mut notes).await);
+                now.push(self.offer(found, offered.is_default, limits, &mut notes).await);
             }
         }
         for new in running.into_iter().filter(|new| self.offers_all && new.is_top && !new.is_skipped) {
-            let offered = self.offer(new, false, &mut notes).await;
+            let offered = self.offer(new, false, None, &mut notes).await;
             notes.push(format!("{} is offered at {}", offered.name, offered.exports.join(" ")));
             now.push(offered);
         }
@@ -118,21 +126,31 @@ impl Serving {
         notes
     }
 
-    /// Offers a volume everywhere.
-    async fn offer(&self, new: LogicalVolume, is_default: bool, notes: &mut Vec<String>) -> Offered {
+    /// Offers a volume everywhere, with the limits that it had under another name or size, if it had
+    /// some.
+    async fn offer(
+        &self,
+        new: LogicalVolume,
+        is_default: bool,
+        limits: Option<QosLimits>,
+        notes: &mut Vec<String>,
+    ) -> Offered {
         let LogicalVolume { id, name, volume, .. } = new;
         let mut offered = Offered {
             name,
             volume,
             description: String::new(),
             exports: Vec::new(),
-            identity: logical_identity(&id),
+            identity: id.to_string(),
             lv: Some(id),
             is_default,
             is_blank: false,
         };
         offered = governed(&self.site, offered);
-        self.start_qos(&offered).await;
+        match (limits, offered.volume.governed()) {
+            (Some(limits), Some(governed)) => governed.set(&self.core, limits).await,
+            _ => self.start_qos(&offered).await,
+        }
         for place in self.places() {
             match place.add(&self.core, &offered).await {
                 Ok(way) => offered.exports.push(way),

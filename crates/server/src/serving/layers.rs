@@ -23,6 +23,7 @@ use wattle_rt::Core;
 
 use super::stop_problem;
 use crate::array::{Served, ServedFacts};
+use crate::exports::of_this_process;
 use crate::history::{History, StateDir};
 use crate::log::ServerLog;
 use crate::saving::ServerSaving;
@@ -50,6 +51,8 @@ pub struct OpenedVolume {
     pub name: String,
     /// Itself.
     pub volume: VolumeRef,
+    /// What tells it from every other volume.
+    pub identity: String,
     /// Nothing is recognised on it.
     pub is_blank: bool,
 }
@@ -123,6 +126,7 @@ fn choose_of(
         let members: Vec<_> =
             found.iter().filter_map(|volume| volume.member.as_ref().ok()).copied().collect();
         stack.check_not_opened(&members)?;
+        refuse_one_on_another(stack, &found)?;
     }
     // A whole array that cannot be used is refused where it is claimed.
     let is_array = |volume: &NamedVolume| volume.array.is_some_and(|array| on_drives(stack, array));
@@ -141,6 +145,26 @@ fn choose_of(
         volumes.map(|(volume, member)| ServedVolume { name: volume.name, identity: key(stack, member) });
     let all = names.is_empty();
     Ok(ServedChoice::Layers(ServedLayers { volumes: volumes.collect(), all, wanted }))
+}
+
+/// What is written to a volume changes what lies on it, and the other way round, below what each of
+/// them has: limits, checkpoints, reservations, the text of its group.
+fn refuse_one_on_another(stack: &Stack, volumes: &[NamedVolume]) -> Result<(), Problem> {
+    for upper in volumes {
+        for lower in volumes {
+            if let (Ok(above), Ok(below)) = (&upper.member, &lower.member)
+                && stack.lies_on(*above, *below)
+            {
+                return Err(Problem::new(
+                    Code::SeveralVolumes,
+                    format!("{} lies on {}, and both are to be written", upper.name, lower.name),
+                    "clients of each would change what the other one's rely on, unseen",
+                    format!("serve {} alone, or both with --read-only", upper.name),
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn all_skipped(name: &str) -> Problem {
@@ -353,7 +377,8 @@ async fn open(
     };
     stack.notes(member).iter().for_each(|note| log.note(note));
     let (name, is_blank) = (chosen.name.clone(), stack.is_blank(member));
-    Ok(OpenedVolume { name, volume: stack.volume(core, member).await?, is_blank })
+    let identity = stack.lasting_identity(member).unwrap_or_else(|| of_this_process(&name));
+    Ok(OpenedVolume { name, volume: stack.volume(core, member).await?, identity, is_blank })
 }
 
 fn gone(name: &str) -> Problem {

@@ -300,6 +300,10 @@ impl Serving {
         // Two that are stopped at once are not both one of several.
         let others_go_on = self.arrays.borrow().iter().any(|other| !other.stopping.get());
         if others_go_on {
+            // What goes on by itself elsewhere, as a device over nothing.
+            for place in self.places().iter().filter(|place| place.makes_devices()) {
+                place.remove(&self.core, &served.facts.name).await;
+            }
             let stopped = served.stop().await;
             self.end_qos(&served.facts.name).await;
             self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, &served));

@@ -30,7 +30,7 @@ use wattle_rt::{Child, Core, IoError, Listener};
 use wattle_rt::{Either, race};
 use wattle_server::array::Served;
 use wattle_server::exports::{
-    Endpoint, ExportSettings, NbdSecurity, Offered, RunningExport, logical_identity, prepare,
+    Endpoint, ExportSettings, NbdSecurity, Offered, RunningExport, of_this_process, prepare,
 };
 use wattle_server::mkfs::mkfs as mkfs_commands;
 use wattle_server::protocol::SCHEMA_VERSION;
@@ -99,7 +99,9 @@ pub fn run_beside(
     // an export of this machine.
     let _ = wattle_rt::set_io_flusher();
     let engine = &args.engine;
-    let status = members::run(engine, CORES_MAX, async |core| {
+    let _log = output::LogThread::start();
+    let node = access.memory_node(&args.members);
+    let status = members::run_near(node, engine, CORES_MAX, async |core| {
         let setup = Setup { server, found, dir, control, endpoints, metrics, beside };
         serve(&core, access, args, setup, screen).await
     });
@@ -364,15 +366,12 @@ async fn start(
             let how = (members::policy(&args.force, args.degraded), args.read_only);
             let (stack, volumes) = layers.start(core, look, how, &mut starter).await?;
             let (count, logical) = (volumes.len(), stack.logical_volumes());
-            let served = &starter.served;
-            let offer = |OpenedVolume { name, volume, is_blank }| {
+            let offer = |OpenedVolume { name, volume, identity, is_blank }| {
                 let lv = logical.iter().find(|logical| logical.volume.is(&volume)).map(|logical| logical.id);
-                let array = served.iter().find(|array| array.handle.volume().is(&volume));
-                let uuid = array.and_then(|array| array.facts.uuid.clone());
                 Offered {
                     exports: ways(&name, count),
                     description: String::new(),
-                    identity: lv.as_ref().map(logical_identity).or(uuid).unwrap_or_else(|| name.clone()),
+                    identity,
                     lv,
                     is_default: count == 1,
                     name,
@@ -407,12 +406,7 @@ async fn start(
         volume: served.handle.volume(),
         description: served.facts.uuid.iter().map(|uuid| format!("md array {uuid}")).collect(),
         exports: served.exports.clone(),
-        // One that is made up has no content that another run could go on with.
-        identity: served
-            .facts
-            .uuid
-            .clone()
-            .unwrap_or_else(|| format!("{} of process {}", served.facts.name, std::process::id())),
+        identity: served.facts.uuid.clone().unwrap_or_else(|| of_this_process(&served.facts.name)),
         lv: None,
         is_default: false,
         is_blank: served.facts.is_blank,

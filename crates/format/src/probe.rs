@@ -33,6 +33,8 @@ pub enum SignatureKind {
     Ext3,
     /// ext4.
     Ext4,
+    /// The journal of an ext3 or ext4 that is elsewhere.
+    ExtJournal,
     /// XFS.
     Xfs,
     /// btrfs.
@@ -87,6 +89,7 @@ impl SignatureKind {
             SignatureKind::Ext2 => "ext2",
             SignatureKind::Ext3 => "ext3",
             SignatureKind::Ext4 => "ext4",
+            SignatureKind::ExtJournal => "journal device of ext3 or ext4",
             SignatureKind::Xfs => "xfs",
             SignatureKind::Btrfs => "btrfs",
             SignatureKind::F2fs => "f2fs",
@@ -270,9 +273,11 @@ fn gpt(view: &View<'_>) -> Option<Signature> {
 
 fn ext(view: &View<'_>) -> Option<Signature> {
     const JOURNAL: u32 = 0x4;
+    const JOURNAL_DEVICE: u32 = 0x8;
     const EXTENTS_64BIT_FLEX: u32 = 0x40 | 0x80 | 0x200;
     let block = view.at(1024, 136).filter(|block| le16(block, 56) == 0xef53)?;
     let kind = match (le32(block, 96) & EXTENTS_64BIT_FLEX != 0, le32(block, 92) & JOURNAL != 0) {
+        _ if le32(block, 96) & JOURNAL_DEVICE != 0 => SignatureKind::ExtJournal,
         (true, _) => SignatureKind::Ext4,
         (false, true) => SignatureKind::Ext3,
         (false, false) => SignatureKind::Ext2,
@@ -497,9 +502,12 @@ mod tests {
 
     #[test]
     fn ext_generations_labels_and_ids() {
-        for (compat, incompat, kind) in
-            [(0, 2, SignatureKind::Ext2), (4, 2, SignatureKind::Ext3), (4, 0x42, SignatureKind::Ext4)]
-        {
+        for (compat, incompat, kind) in [
+            (0, 2, SignatureKind::Ext2),
+            (4, 2, SignatureKind::Ext3),
+            (4, 0x42, SignatureKind::Ext4),
+            (0, 8, SignatureKind::ExtJournal),
+        ] {
             let mut device = vec![0; SIZE];
             put_le16(&mut device, 1080, 0xef53);
             put_le32(&mut device, 1116, compat);
@@ -507,7 +515,7 @@ mod tests {
             put(&mut device, 1128, &[0xab; 16]);
             put(&mut device, 1144, b"da\x1bta");
             let [found] = &probed(&device)[..] else { panic!("one signature") };
-            assert_eq!(found.kind, kind);
+            assert_eq!((found.kind, kind.is_file_system()), (kind, kind != SignatureKind::ExtJournal));
             assert_eq!(found.uuid.as_deref(), Some("abababab-abab-abab-abab-abababababab"));
             assert_eq!(found.label.as_deref(), Some("da\u{fffd}ta"), "no escape sequences");
         }

@@ -185,3 +185,52 @@ fn patiently<T>(mut claim: impl FnMut() -> Result<T, wattle_control::Problem>) -
 fn sleep() {
     std::thread::sleep(std::time::Duration::from_millis(20));
 }
+
+/// A disk that ends in its last partition: the array knows what it lacks.
+#[test]
+fn a_member_in_a_partition_that_is_cut_off_is_truncated() {
+    let Some(contents) = unpack("raid5-4d-64k") else { return };
+    let disks = Disks::of(&contents, 4096);
+    let disk = OpenOptions::new().write(true).open(&disks.names[1]).unwrap();
+    disk.set_len(START_SECTORS * 512 + contents[1].len() as u64 / 2).unwrap();
+    let scan = disks.scan();
+    let [array] = scan.arrays.iter().collect::<Vec<_>>()[..] else { panic!("{:?}", scan.arrays) };
+    let names: Vec<_> = array.members.iter().map(|&ix| scan.members[ix].member.name.clone()).collect();
+    let cut = names.iter().position(|name| *name == format!("{}:p1", disks.names[1])).unwrap();
+    assert_eq!(array.assembly.verdicts[cut].word(), "truncated");
+    assert_eq!(scan.members[array.members[cut]].problem.as_ref().unwrap().code, Code::Truncated);
+    assert_eq!((array.assembly.missing().len(), array.assembly.refusal().is_none()), (1, true));
+    assert!(scan.members.iter().all(|member| member.unused_partitions.is_empty()));
+    // Cut off before it holds anything that is known, it is named with the reason.
+    disk.set_len(START_SECTORS * 512 + 2048).unwrap();
+    let scan = disks.scan();
+    let unused: Vec<_> = scan.members.iter().flat_map(|member| &member.unused_partitions).collect();
+    let [problem] = unused[..] else { panic!("{unused:?}") };
+    assert_eq!((problem.code, problem.member.as_ref()), (Code::PartitionCutOff, Some(&disks.names[1])));
+    assert!(problem.what.contains("partition 1") && problem.next.contains("copy the drive again"));
+}
+
+#[test]
+fn partitions_that_overlap_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    let mut mbr = vec![0_u8; 1 << 20];
+    for (entry, start, len) in [(446, 64_u32, 512_u32), (462, 128, 1024)] {
+        mbr[entry + 4] = 0x83;
+        mbr[entry + 8..][..4].copy_from_slice(&start.to_le_bytes());
+        mbr[entry + 12..][..4].copy_from_slice(&len.to_le_bytes());
+    }
+    mbr[510..512].copy_from_slice(&[0x55, 0xAA]);
+    std::fs::write(&path, mbr).unwrap();
+    let scan =
+        scan(MemberAccess::local().look_all(&[path.to_str().unwrap()]).unwrap(), Forced::default()).unwrap();
+    let told: Vec<_> = scan.members.iter().flat_map(|member| &member.unused_partitions).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told.iter().all(|problem| problem.code == Code::PartitionUnusable), "{told:?}");
+    assert!(told[0].what.contains("partition 1") && told[0].what.contains("overlaps partition 2"));
+    assert_eq!(
+        scan.find(None).unwrap_err().code,
+        Code::PartitionUnusable,
+        "and not only that there is no array"
+    );
+}

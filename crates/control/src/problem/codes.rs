@@ -170,6 +170,13 @@ codes! {
     Degraded = 61, Refused, "the array is degraded, and that was not to be",
         "A slot is empty or only partly rebuilt. `--degraded=never` refuses such an array, for machines where an operator is to \
          look first; `--degraded=auto`, the default, serves it as far as its redundancy goes.";
+    PartitionUnusable = 62, Failed, "a partition cannot be used",
+        "What its entry in the partition table says cannot be so: it shares sectors with another partition or with the table, or ends before it \
+         starts. Which of two that overlap is right only their contents tell. All other partitions of the drive are used.";
+    PartitionCutOff = 63, Failed, "a partition ends past the end of its drive",
+        "Its end is not there: a copy that stopped early, a drive behind an adapter that hides its end, or the table of a larger array that the \
+         drive is a member of. Copy the drive again, whole. The partition is not used, but for an array to say that it is its member; all other \
+         partitions of the drive are used.";
 
     SignatureFound = 80, Refused, "the member is not empty",
         "Something is on the member: a superblock, a file system, a partition table, a volume group. Creating an array there \
@@ -351,9 +358,17 @@ codes! {
         "The member belongs to an array that was not stopped, or only while it was resynced, and which may be running elsewhere; or to a volume group. Stop the array, or \
          take the physical volume out of its group. `--force=in-use` erases it all the same; `wattle undo` brings back what was erased.";
     ShortPhysical = 186, Failed, "a physical volume ends before its extents do",
-        "What the physical volume is on is smaller than the group's text counts on: it was made smaller, or is a part of a copy. The text \
-         may be right, so do not restore another one. Volumes that have nothing past the end can be used; nothing is allocated until it \
-         has its size back, or `wattle pv resize` has told the group of its new one.";
+        "What the physical volume is on is smaller than the group's text counts on: it was made smaller, or is a copy that was cut short. The text \
+         may be right, so do not restore another one. What lies past the end is like what is on a physical volume that is missing: volumes \
+         with redundancy are read without it, others as far as they are there, and only what has nothing past the end can be written. Copy \
+         a copy again, whole: made longer it holds zeros where there was data. Nothing is allocated until `wattle pv resize` has told the \
+         group of the new size.";
+    OlderPhysical = 187, Refused, "a physical volume has an older text than its group",
+        "A change of a volume group is written to every physical volume that is there, and what counts is the text with the highest sequence number. \
+         A physical volume with an older one alone was away when the group was changed, or is an older copy of one, so what lies on it may be \
+         of that time too. Volumes with redundancy are read without it; what needs it is refused, and so are changes of the group, \
+         after which it could not be told any more. `--force=older-physical` uses it as it is: right if only its drive failed to take the text. \
+         A power cut in the middle of a change is told apart from this, and costs nothing.";
 
     RemoteAway = 190, Failed, "a member across a network is away",
         "Its server did not answer within the array's time-out (`wattle set NAME remote_timeout=2s`), so the array goes on \

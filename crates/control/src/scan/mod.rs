@@ -8,6 +8,7 @@
 mod below;
 mod claim;
 mod containers;
+mod partitions;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +17,7 @@ use crate::signature::{FoundSignature, readable_signatures};
 use wattle_format::lvm::Id;
 use wattle_format::md::backup::{self, ReshapeBackup, ReshapeBackupError};
 use wattle_format::md::{RawSuperblock, Superblock, SuperblockError};
-use wattle_format::partition::{Partition, PartitionTable};
+use wattle_format::partition::PartitionTable;
 
 use crate::bcache::BcacheDevice;
 use crate::crypt::Encryption;
@@ -29,7 +30,7 @@ use crate::md::container::ContainerMetadata;
 use crate::md::facts::{JournalFacts, MemberFacts, Uuid};
 use crate::md::journal::{self, DataArea};
 use crate::md::superblocks::{Superblocks, superblocks_of};
-use crate::members::{Claim, Member, MemberError, Whole, partitions_of};
+use crate::members::{Claim, Member, MemberError, partitions_of};
 use crate::nodes::{ArrayId, GroupId, MemberId, Nodes};
 use crate::problem::{Check, Code, Forced, Problem};
 
@@ -38,10 +39,6 @@ pub use claim::claim;
 /// Labels of physical volumes and the starts of partition tables, with blocks of up to 4 KiB, are
 /// before this byte.
 const LABELS_BYTES: u64 = 8192;
-
-/// What is said of a drive of Windows' Logical Disk Manager.
-const DYNAMIC_DISK: &str = "it is a dynamic disk of Windows (LDM): its volumes, spanned and mirrored ones too, are in a \
-                            database at its end that is not read here; Windows and `ldmtool` on Linux put them together";
 
 /// Everything known of the members given, and of their partitions.
 #[derive(Debug, Default)]
@@ -105,6 +102,8 @@ pub struct MemberScan {
     /// Its partition table, if its partitions are members: what an array covers as a whole has
     /// none.
     pub table: Option<PartitionTable>,
+    /// Why partitions in its table are not used.
+    pub unused_partitions: Vec<Problem>,
     /// What it says as a drive of firmware RAID, if it is one: its parts of volumes are members.
     pub container: Option<ContainerMetadata>,
     /// How it is encrypted; `None` for nearly all, and before it was looked at.
@@ -284,6 +283,8 @@ impl Scan {
     /// Why there is no volume: a member's own problem says it best.
     pub(crate) fn nothing_found(&self) -> Problem {
         let first = self.members.iter().find_map(|member| member.problem.clone());
+        let unused = || self.members.iter().find_map(|member| member.unused_partitions.first().cloned());
+        let first = first.or_else(unused);
         first.unwrap_or_else(|| {
             let names: Vec<_> = self.members.iter().map(|scan| scan.member.name.as_str()).collect();
             let seen: Vec<_> =
@@ -397,62 +398,6 @@ impl Scan {
         (seen.unreadable, seen.unread_places) = (now.unreadable, now.unread_places);
         seen.chosen = seen.chosen.filter(|&chosen| chosen < seen.superblocks.len());
     }
-
-    /// A table on a device that is a member as a whole is the content of its array, or left over.
-    /// But a superblock near the end of the device is near the end of its last partition too.
-    fn add_with_partitions(&mut self, mut whole: MemberScan, forced: Forced) {
-        if whole.container.as_ref().is_some_and(ContainerMetadata::has_volumes) {
-            self.members.push(whole);
-            return;
-        }
-        let (of, table) = (self.members.next_id(), partitions_of(&whole.member));
-        let Some(table) = table
-            .filter(|_| !whole.is_below_another() || whole.facts.is_some())
-            .filter(|table| table.partitions.iter().any(Partition::is_usable))
-        else {
-            self.members.push(whole);
-            return;
-        };
-        let shared = Whole::new(whole.member.clone());
-        let mut parts = Vec::new();
-        for partition in table.partitions.iter().filter(|partition| partition.is_usable()) {
-            let name = format!("{}:p{}", whole.member.name, partition.number);
-            let part = Member::part(&shared, name, partition.start_sectors, partition.len_sectors);
-            let Ok(part) = part else { continue };
-            let part = look_at(part, MemberOrigin::Partition { of, number: partition.number }, forced);
-            parts.push((partition, part));
-        }
-        let own = whole.superblock().map(|own| (own.version(), own.found_at_sectors()));
-        let damaged = whole.damaged.first().map(RawSuperblock::fields);
-        let damaged = damaged.map(|fields| (fields.version(), fields.found_at_sectors()));
-        if let Some((version, at)) = own.or(damaged) {
-            let same = |(partition, part): &&(&Partition, MemberScan)| {
-                part.superblock()
-                    .is_some_and(|superblock| partition.start_sectors + superblock.found_at_sectors() == at)
-            };
-            if let Some((partition, _)) = parts.iter().find(same) {
-                whole.note = Some(format!(
-                    "its {version} superblock is that of partition {}, which ends where the device ends and holds all of its array's \
-                     data",
-                    partition.number
-                ));
-                (whole.facts, whole.chosen, whole.problem) = (None, None, None);
-                whole.superblocks.clear();
-                whole.damaged.clear();
-            } else if whole.chosen.is_some() {
-                self.members.push(whole);
-                return;
-            }
-        }
-        if table.partitions.iter().any(|partition| partition.kind.is_ldm()) {
-            whole.note.get_or_insert_with(|| DYNAMIC_DISK.to_owned());
-        }
-        whole.table = Some(table.clone());
-        self.members.push(whole);
-        for (_, part) in parts {
-            self.members.push(part);
-        }
-    }
 }
 
 /// Takes away what was found on a member at one place, while another place could not be read,
@@ -550,6 +495,7 @@ fn bare(member: Member, origin: MemberOrigin) -> MemberScan {
         origin,
         physical: None,
         table: None,
+        unused_partitions: Vec::new(),
         container: None,
         encryption: None,
         integrity: None,

@@ -11,15 +11,17 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
+use wattle_control::lvm::edit::{State, check_changeable};
 use wattle_control::members::{Keyring, MemberAccess};
 use wattle_control::scan::scan;
 use wattle_control::stack::{Plain, Purpose, Stack, StackOptions};
-use wattle_control::{Code, Forced, Policy, Problem};
+use wattle_control::{Check, Code, Forced, GroupId, Problem};
 use wattle_engine::VolumeError;
+use wattle_format::dm::raid::{DmRaidShape, Superblock};
 use wattle_format::lvm::area::Header;
 use wattle_format::lvm::label::Extension;
 use wattle_format::lvm::segment::{CacheParts, Stripe};
-use wattle_format::lvm::{Id, Label, Lv, LvSegment, Pv, SegmentKind, Stamp, Vg};
+use wattle_format::lvm::{Id, Image, Label, Lv, LvSegment, Pv, RAID_TYPES, Raid, SegmentKind, Stamp, Vg};
 use wattle_rt::{BufMut, Core, RuntimeConfig};
 
 const PV_BYTES: u64 = 64 << 20;
@@ -96,28 +98,79 @@ impl Rig {
         self.add(name, visible, extents, SegmentKind::Striped { stripe_sectors: 0, stripes });
     }
 
+    /// A mirror with an image of its own on each physical volume.
+    fn raid1(&mut self, name: &str, images: [&[u8]; PVS]) {
+        let sectors = images[0].len() as u64 / 512;
+        let shape = DmRaidShape {
+            devices: PVS as u32,
+            level: 1,
+            layout: 0,
+            stripe_sectors: 0,
+            array_sectors: sectors,
+            device_sectors: sectors,
+        };
+        let mut parts = Vec::new();
+        for (pv, image) in images.into_iter().enumerate() {
+            let [meta, data] = ["rmeta", "rimage"].map(|part| format!("{name}_{part}_{pv}"));
+            self.linear(&meta, false, pv, Superblock::new(&shape, pv as u32, u64::MAX).bytes());
+            self.linear(&data, false, pv, image);
+            parts.push(Image { meta: Some(meta), data });
+        }
+        let raid = Raid {
+            raid_type: *RAID_TYPES.iter().find(|raid| raid.name == "raid1").unwrap(),
+            stripe_sectors: None,
+            region_sectors: Some(1024),
+            data_copies: None,
+            data_offset_sectors: None,
+            images: parts,
+        };
+        self.add(name, true, sectors * 512 / EXTENT_BYTES, SegmentKind::Raid(raid));
+    }
+
+    /// Cuts off what is behind so many bytes of a physical volume's extents.
+    fn cut(&self, pv: usize, bytes: u64) {
+        let file = File::options().write(true).open(self.path(pv)).unwrap();
+        file.set_len(self.vg.pvs[pv].pe_start * 512 + bytes).unwrap();
+    }
+
+    /// Writes a text to a physical volume, and another one that is only about to count.
+    fn commit(&self, pv: usize, vg: &Vg, precommitted: Option<&Vg>) {
+        let file = File::options().read(true).write(true).open(self.path(pv)).unwrap();
+        let mut bytes = vec![0; 2048];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        let area = Label::find(&bytes).unwrap().unwrap().metadata_areas[0];
+        let commit = Header::new(area).unwrap().commit(&vg.to_text(&stamp())).unwrap();
+        commit.texts.iter().for_each(|(at, bytes)| file.write_all_at(bytes, *at).unwrap());
+        let next = precommitted.map(|vg| commit.commit.commit(&vg.to_text(&stamp())).unwrap());
+        next.iter()
+            .flat_map(|next| &next.texts)
+            .for_each(|(at, bytes)| file.write_all_at(bytes, *at).unwrap());
+        let header = next.map_or(commit.commit, |next| next.precommit);
+        file.write_all_at(header.bytes(), area.offset_bytes).unwrap();
+    }
+
     /// Commits the text, and opens what is on some of the physical volumes.
     fn open<T>(&self, pvs: &[usize], main: impl AsyncFnOnce(Core, &mut Stack) -> T) -> T {
         assert_eq!(self.vg.problems(), []);
-        for pv in 0..PVS {
-            let file = File::options().read(true).write(true).open(self.path(pv)).unwrap();
-            let mut bytes = vec![0; 2048];
-            file.read_exact_at(&mut bytes, 0).unwrap();
-            let area = Label::find(&bytes).unwrap().unwrap().metadata_areas[0];
-            let commit = Header::new(area).unwrap().commit(&self.vg.to_text(&stamp())).unwrap();
-            commit.texts.iter().for_each(|(at, bytes)| file.write_all_at(bytes, *at).unwrap());
-            file.write_all_at(commit.commit.bytes(), area.offset_bytes).unwrap();
-        }
-        let names: Vec<_> = pvs.iter().map(|&pv| self.path(pv).to_str().unwrap().to_owned()).collect();
+        (0..PVS).for_each(|pv| self.commit(pv, &self.vg, None));
+        let names: Vec<_> = pvs.iter().map(|&pv| self.path(pv)).collect();
+        self.look(&names, Purpose::Read, Forced::default(), main)
+    }
+
+    /// Opens these files as they are.
+    fn look<T>(
+        &self,
+        files: &[PathBuf],
+        purpose: Purpose,
+        forced: Forced,
+        main: impl AsyncFnOnce(Core, &mut Stack) -> T,
+    ) -> T {
+        let names: Vec<_> = files.iter().map(|file| file.to_str().unwrap().to_owned()).collect();
         let scan = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
         let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };
         wattle_rt::run(config, async |core| {
-            let options = StackOptions {
-                policy: Policy::default(),
-                purpose: Purpose::Read,
-                wanted: None,
-                keys: Keyring::default(),
-            };
+            let options =
+                StackOptions { policy: forced.into(), purpose, wanted: None, keys: Keyring::default() };
             let mut stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
             let value = main(core.clone(), &mut stack).await;
             stack.close(&core).await.unwrap();
@@ -489,4 +542,119 @@ fn a_mirror_without_its_first_leg_is_read_where_the_log_says_so() {
     mirror_rig(Some(&log(0))).refused(&[1], "mirror", Code::MissingPhysical, "no region");
     mirror_rig(Some(&[0; 4096])).refused(&[1], "mirror", Code::MissingPhysical, "magic");
     mirror_rig(None).refused(&[1], "mirror", Code::MissingPhysical, "no log");
+}
+
+/// Reads from a volume that is found by its name.
+async fn read(
+    core: &Core,
+    stack: &mut Stack,
+    name: &str,
+    at: u64,
+    len: usize,
+) -> Result<Vec<u8>, VolumeError> {
+    let member = stack.find(Some(name)).unwrap().member.unwrap();
+    let volume = stack.volume(core, member).await.unwrap().open(core).unwrap();
+    let (result, buf) = volume.read(at, BufMut::alloc(len)).await;
+    result.map(|()| buf.to_vec())
+}
+
+/// A mirror with its second image, and a linear volume behind that, on the second physical volume.
+fn two_layouts() -> (Rig, Vec<u8>, Vec<u8>) {
+    let (mirror, other, line) = (noise(7, SIZE_BYTES), noise(9, SIZE_BYTES), noise(8, SIZE_BYTES));
+    let mut rig = Rig::new();
+    rig.raid1("mirror", [&mirror, &other]);
+    rig.linear("line", true, 1, &line);
+    (rig, mirror, line)
+}
+
+#[test]
+fn what_is_past_the_end_of_a_physical_volume_is_missing() {
+    let (rig, mirror, line) = two_layouts();
+    let images = 1 + SIZE_BYTES as u64 / EXTENT_BYTES;
+    let there = 2 * EXTENT_BYTES + 3 * 512;
+    rig.cut(1, images * EXTENT_BYTES + there);
+    rig.open(&[0, 1], async |core, stack| {
+        let group = &stack.groups[GroupId::nth(0)];
+        let state = |name: &str| group.volumes[&group.vg.lv(name).unwrap().id].clone();
+        assert!(!state("mirror").partial && state("mirror").images_out == 0);
+        assert!(state("line").partial && state("line").lost_bytes == SIZE_BYTES as u64 - there);
+        let found = read(&core, stack, "made/line", 0, there as usize).await;
+        assert!(found.unwrap() == line[..there as usize]);
+        assert_eq!(read(&core, stack, "made/line", there, 512).await, Err(VolumeError::Missing));
+    });
+    let files = [rig.path(0), rig.path(1)];
+    rig.look(&files, Purpose::Write, Forced::default(), async |_, stack| {
+        let problem = stack.find(Some("made/line")).unwrap_err();
+        assert_eq!(problem.code, Code::MissingPhysical, "{problem:?}");
+        assert!(problem.what.contains("cut off") && problem.next.contains("copy again"), "{problem:?}");
+    });
+    // Of the mirror the second image alone is cut off now.
+    rig.cut(1, images * EXTENT_BYTES - 512);
+    rig.open(&[0, 1], async |core, stack| {
+        let group = &stack.groups[GroupId::nth(0)];
+        let state = &group.volumes[&group.vg.lv("mirror").unwrap().id];
+        assert!(!state.partial && state.images_out == 1, "{state:?}");
+        assert!(read(&core, stack, "made/mirror", 0, SIZE_BYTES).await.unwrap() == mirror);
+        assert_eq!(read(&core, stack, "made/line", 0, 512).await, Err(VolumeError::Missing));
+    });
+}
+
+#[test]
+fn a_physical_volume_with_an_older_text_is_not_believed() {
+    let (mut rig, mirror, line) = two_layouts();
+    let before = rig.vg.clone();
+    rig.vg.seqno += 1;
+    let files = [rig.path(0), rig.path(1)];
+    let open = |rig: &Rig, forced: Forced| {
+        rig.look(&files, Purpose::Read, forced, async |core, stack| {
+            let group = &stack.groups[GroupId::nth(0)];
+            let changeable = check_changeable(group, State::Here).map_err(|problem| problem.code);
+            let images_out = group.volumes[&group.vg.lv("mirror").unwrap().id].images_out;
+            let found = read(&core, stack, "made/mirror", 0, SIZE_BYTES).await.unwrap();
+            let line = match stack.find(Some("made/line")) {
+                Ok(volume) => {
+                    let notes = stack.notes(volume.member.unwrap());
+                    Ok((read(&core, stack, "made/line", 0, SIZE_BYTES).await.unwrap(), notes))
+                }
+                Err(problem) => Err((problem.code, problem.force)),
+            };
+            (images_out, found, line, changeable)
+        })
+    };
+    rig.commit(0, &rig.vg, None);
+    rig.commit(1, &before, None);
+    let refused = Err((Code::OlderPhysical, Some(Check::OlderPhysical)));
+    let (images_out, found, line_found, changeable) = open(&rig, Forced::default());
+    assert!(images_out == 1 && found == mirror && line_found == refused);
+    assert_eq!(changeable, Err(Code::OlderPhysical), "a change would make it look current");
+    let (images_out, _, line_found, changeable) = open(&rig, Forced::default().with(Check::OlderPhysical));
+    let (found, notes) = line_found.unwrap();
+    assert!(images_out == 0 && found == line && changeable.is_ok());
+    assert!(notes.iter().any(|note| note.contains("out of date")), "{notes:?}");
+    // A power cut between the headers of one commit: both have the text.
+    rig.commit(1, &before, Some(&rig.vg));
+    let (images_out, _, line_found, changeable) = open(&rig, Forced::default());
+    assert!(images_out == 0 && line_found == Ok((line.clone(), Vec::new())) && changeable.is_ok());
+    // One that the group went on without is told of otherwise.
+    rig.vg.pvs[1].flags.push("MISSING".to_owned());
+    rig.commit(0, &rig.vg, None);
+    rig.commit(1, &before, None);
+    let (_, _, line_found, changeable) = open(&rig, Forced::default());
+    assert!(line_found.is_ok() && changeable == Err(Code::MissingPhysical));
+}
+
+#[test]
+fn a_copy_beside_a_physical_volume_is_said_to_be_one() {
+    let (rig, ..) = two_layouts();
+    (0..PVS).for_each(|pv| rig.commit(pv, &rig.vg, None));
+    let copy = rig.dir.path().join("copy");
+    std::fs::copy(rig.path(0), &copy).unwrap();
+    let files = [rig.path(0), rig.path(1), copy];
+    rig.look(&files, Purpose::Look, Forced::default(), async |_, stack| {
+        assert_eq!(stack.groups.len(), 1);
+        let problem = stack.groups[GroupId::nth(0)].problem.clone().unwrap();
+        assert_eq!(problem.code, Code::DuplicatePhysical);
+        let of_members: Vec<_> = stack.scan.members.iter().map(|seen| seen.problem.clone()).collect();
+        assert_eq!(of_members, [None, None, Some(problem)]);
+    });
 }

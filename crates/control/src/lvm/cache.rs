@@ -52,7 +52,7 @@ impl Opener<'_> {
         let metadata = self.open_part(parts.metadata).await?;
         let data = self.open_part(parts.data).await?;
         let dirty = if metadata.partial || data.partial {
-            Err(problems::cache_missing(full_name, &self.group.missing()))
+            Err(problems::cache_missing(full_name, &self.group.lacking()))
         } else {
             self.dirty(full_name, &parts, &metadata, &data).await
         };

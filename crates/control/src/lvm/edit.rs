@@ -10,6 +10,7 @@ use wattle_format::lvm::{
 
 use super::allocate::{AllocationPolicy, NoRoom, Want, allocate};
 use super::group::GroupScan;
+use super::older;
 use crate::problem::{Check, Code, Problem};
 
 /// A state in which a group may be found by what changes it.
@@ -42,6 +43,10 @@ pub fn check_changeable(group: &GroupScan, state: State) -> Result<(), Problem> 
             "they would keep the old text, and the group would have two histories",
             "give all of its physical volumes; without them LVM2 decides (`vgreduce --removemissing`)",
         ));
+    }
+    if let Some(found) = group.older.iter().flatten().find(|found| !found.is_forced) {
+        // With the new text it would look as if it had never been away.
+        return Err(older::problem(vg, found));
     }
     if let Some(place) = vg.unknown_segment() {
         return Err(Problem::new(

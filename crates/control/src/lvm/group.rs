@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 
 use wattle_format::lvm::{AreaState, Id, Lv, Pv, Standing, Vg, choose};
 
-use super::physical::PhysicalVolume;
+use super::older::{CurrentText, OlderPhysical, newest_older};
+use super::physical::{Members, PhysicalVolume};
 use super::problems;
 use crate::nodes::MemberId;
 use crate::problem::Problem;
@@ -24,10 +25,14 @@ pub struct GroupScan {
     pub text: Vec<u8>,
     /// By [`Vg::pvs`]: which member it is on, if it is there.
     pub devices: Vec<Option<MemberId>>,
+    /// Further members that are one of its physical volumes too: copies, or the originals.
+    pub copies: Vec<MemberId>,
     /// By [`Vg::pvs`]: how large what it is on is, if it is there.
     pub sizes_bytes: Vec<Option<u64>>,
     /// Metadata areas that do not hold that text: member, area, and what they hold.
     pub behind: Vec<(MemberId, usize, Standing)>,
+    /// By [`Vg::pvs`]: those that are here with an older text alone, and what they have.
+    pub older: Vec<Option<OlderPhysical>>,
     /// What became of each volume, by its id.
     pub volumes: BTreeMap<Id, VolumeState>,
     /// Why nothing of it can be used.
@@ -84,13 +89,27 @@ impl GroupScan {
         !has("WRITE") || has("EXPORTED") || names(&self.vg.system_id) || names(&self.vg.lock_type)
     }
 
-    /// Where the extents of a physical volume would end, in bytes, if that is past the end of what
-    /// it is on: it was made smaller since.
+    /// Where the extents of a physical volume end by the text, in bytes.
     #[must_use]
-    pub fn ends_past(&self, pv: usize) -> Option<u64> {
+    pub fn end_bytes(&self, pv: usize) -> u64 {
         let Pv { pe_start, pe_count, .. } = self.vg.pvs[pv];
         let sectors = pe_count.saturating_mul(self.vg.extent_sectors).saturating_add(pe_start);
-        let end_bytes = sectors.saturating_mul(512);
+        sectors.saturating_mul(512) / 512 * 512
+    }
+
+    /// How much of a physical volume is there, from its start on, in bytes: nothing of one that is
+    /// missing, not its end if what it is on was made smaller or is a part of a copy.
+    #[must_use]
+    pub fn there_bytes(&self, pv: usize) -> u64 {
+        let size_bytes = self.sizes_bytes[pv].filter(|_| self.devices[pv].is_some()).unwrap_or(0);
+        (size_bytes / 512 * 512).min(self.end_bytes(pv))
+    }
+
+    /// Where the extents of a physical volume would end, in bytes, if that is past the end of what
+    /// it is on.
+    #[must_use]
+    pub fn ends_past(&self, pv: usize) -> Option<u64> {
+        let end_bytes = self.end_bytes(pv);
         self.sizes_bytes[pv].filter(|size_bytes| *size_bytes < end_bytes).map(|_| end_bytes)
     }
 
@@ -119,6 +138,17 @@ impl GroupScan {
         })
         .collect()
     }
+
+    /// What of the physical volumes is not there: those that are missing, and the ends of those that
+    /// are shorter than their extents.
+    #[must_use]
+    pub fn lacking(&self) -> Vec<String> {
+        let short = (0..self.vg.pvs.len()).filter(|pv| self.ends_past(*pv).is_some());
+        let short = short.map(|pv| {
+            format!("{} from byte {} on, where it was cut off", self.vg.pvs[pv].id, self.there_bytes(pv))
+        });
+        self.missing().into_iter().chain(short).collect()
+    }
 }
 
 /// What physical volumes make. The groups, and what is wrong with single members, by member.
@@ -128,6 +158,13 @@ pub struct Groups {
     pub groups: Vec<GroupScan>,
     /// Members that cannot be used, and why.
     pub problems: Vec<(MemberId, Problem)>,
+}
+
+/// The groups whose physical volumes are among these members.
+#[must_use]
+pub fn on(members: &impl Members) -> Vec<GroupScan> {
+    let physical = members.ids().filter_map(|ix| Some((ix, members.name(ix), members.physical(ix)?)));
+    assemble(&physical.collect::<Vec<_>>()).groups
 }
 
 /// Puts groups together. `members`: which member, what to call it, what is on it.
@@ -212,11 +249,25 @@ fn one_group(
         .filter(|((_, _, area), _)| area.state != AreaState::Ignored)
         .map(|((ix, at, _), standing)| (*ix, *at, *standing))
         .collect();
+    let current = match states[chosen] {
+        AreaState::Text { vg, seqno, crc } if !standings.is_empty() => Some(CurrentText { vg, seqno, crc }),
+        _ => None,
+    };
+    let older = |pv: &Pv, found: &[MemberId]| {
+        // One that the text calls missing is not written.
+        let (current, &ix) = (current.filter(|_| !pv.is_missing())?, found.first()?);
+        let (_, name, physical) = members.iter().find(|(at, ..)| *at == ix)?;
+        let seqno = newest_older(&physical.areas, current)?;
+        Some(OlderPhysical { name: (*name).to_owned(), seqno, is_forced: false })
+    };
+    let older = vg.pvs.iter().zip(&found).map(|(pv, found)| older(pv, found)).collect();
     let size = |ix: MemberId| members.iter().find(|(at, ..)| *at == ix).map(|(.., found)| found.size_bytes);
     let sizes = found.iter().map(|found| found.first().and_then(|&ix| size(ix)));
     let mut group = GroupScan {
         sizes_bytes: sizes.collect(),
+        older,
         volumes: vg.lvs.iter().map(|lv| (lv.id, VolumeState::default())).collect(),
+        copies: found.iter().flat_map(|found| found.iter().skip(1)).copied().collect(),
         devices: found.into_iter().map(|found| found.first().copied()).collect(),
         notes: Vec::new(),
         vg,
@@ -238,7 +289,8 @@ fn notes<'a>(group: &GroupScan, name_of: &dyn Fn(MemberId) -> &'a str) -> Vec<St
         if let (Some(end_bytes), Some(device)) = (group.ends_past(pv), device) {
             let size_bytes = group.sizes_bytes[pv].unwrap_or_default();
             notes.push(format!(
-                "{} has {size_bytes} bytes, and its extents would end at {end_bytes}: it was made smaller, or is a part of a copy",
+                "{} has {size_bytes} bytes, and its extents would end at {end_bytes}: it was made smaller, or is a copy that was cut short \
+                 (copy it again: made longer it would hold zeros)",
                 name_of(*device)
             ));
         }
@@ -258,7 +310,18 @@ fn notes<'a>(group: &GroupScan, name_of: &dyn Fn(MemberId) -> &'a str) -> Vec<St
         );
     }
     for (ix, at, standing) in &group.behind {
+        let is_older = |older: &OlderPhysical| older.name == name_of(*ix);
         let what = match standing {
+            Standing::Older { seqno } if group.older.iter().flatten().any(is_older) => {
+                notes.push(format!(
+                    "metadata area {} of {} holds an older text ({seqno} of {}): it was away since then, or is an older copy, and what \
+                     lies on it may be out of date",
+                    at + 1,
+                    name_of(*ix),
+                    group.vg.seqno
+                ));
+                continue;
+            }
             Standing::Older { seqno } => format!("holds an older text ({seqno} of {})", group.vg.seqno),
             _ => "holds no text that counts".to_owned(),
         };

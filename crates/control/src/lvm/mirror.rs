@@ -8,7 +8,7 @@ use wattle_format::lvm::segment::Stripe;
 
 use super::open::{Opener, Plan, read};
 use super::problems;
-use crate::problem::Problem;
+use crate::problem::{Code, Problem};
 
 /// No mirror that LVM2 makes has as many: a region of the usual 512 KiB for each of 8 TiB.
 const REGIONS_MAX: u64 = 1 << 24;
@@ -26,11 +26,12 @@ impl Opener<'_> {
         let mut other = None;
         for (ix, stripe) in legs.iter().enumerate() {
             let mut alone = Plan::default();
-            self.leg(stripe, &mut alone).await?;
-            if alone.partial || alone.outdated {
-                continue;
-            }
-            let leg = self.leg(stripe, plan).await?;
+            match self.leg(stripe, len_bytes, &mut alone).await {
+                Ok(_) if alone.partial || alone.outdated => continue,
+                Err(problem) if problem.code == Code::OlderPhysical => continue,
+                found => found?,
+            };
+            let leg = self.leg(stripe, len_bytes, plan).await?;
             if ix == 0 {
                 plan.segments.push(MapSegment { len_bytes, target: SegmentTarget::Linear(leg) });
                 return Ok(());

@@ -17,6 +17,7 @@ pub mod group;
 mod integrity;
 mod metadata;
 mod mirror;
+pub mod older;
 pub(crate) mod open;
 mod overlay;
 pub mod physical;

@@ -14,7 +14,7 @@ use wattle_format::lvm::{Lv, LvSegment, SegmentKind};
 use wattle_rt::{BufMut, Core};
 
 use super::group::GroupScan;
-use super::{problems, snapshot};
+use super::{older, problems, snapshot};
 use crate::layer::Layer;
 use crate::problem::{Forced, Problem};
 
@@ -88,19 +88,27 @@ impl<'a> Opener<'a> {
             depth: 0,
             running: Vec::new(),
         };
-        for (pv, volume) in group.vg.pvs.iter().zip(physical) {
-            let volume = match volume {
-                Some(volume) => volume,
-                None => {
-                    let end = pv.pe_count.saturating_mul(group.vg.extent_sectors).saturating_add(pv.pe_start);
-                    let len_bytes = end.saturating_mul(512) / 512 * 512;
-                    let missing = MapSegment { len_bytes, target: SegmentTarget::Missing };
-                    opener.start(&pv.name, vec![missing], Vec::new(), true).await?
-                }
-            };
+        for (pv, volume) in (0..group.vg.pvs.len()).zip(physical) {
+            let volume = opener.physical_volume(pv, volume).await?;
             opener.physical.push(volume);
         }
         Ok(opener)
+    }
+
+    /// A physical volume as long as the group's text has it. What of it is not there refuses every
+    /// request: all of one that is missing, and what lies past the end of one that was cut short.
+    async fn physical_volume(&mut self, pv: usize, volume: Option<VolumeRef>) -> Result<VolumeRef, Problem> {
+        let (end_bytes, there_bytes) = (self.group.end_bytes(pv), self.group.there_bytes(pv));
+        let (below, read_only) = match volume {
+            Some(volume) if end_bytes <= there_bytes => return Ok(volume),
+            Some(volume) => (vec![volume], self.read_only),
+            None => (Vec::new(), true),
+        };
+        let there = SegmentTarget::Linear(Leg { below: 0, offset_bytes: 0 });
+        let segments = [(there_bytes, there), (end_bytes - there_bytes, SegmentTarget::Missing)];
+        let segments = segments.into_iter().filter(|(len_bytes, _)| *len_bytes > 0);
+        let segments = segments.map(|(len_bytes, target)| MapSegment { len_bytes, target }).collect();
+        self.start(&self.group.vg.pvs[pv].name, segments, below, read_only).await
     }
 
     /// With these checks overridden.
@@ -184,7 +192,7 @@ impl<'a> Opener<'a> {
             }
         }
         if plan.partial && !self.read_only && !plan.read_only {
-            return Err(problems::missing_physical(&full_name, &self.group.missing()));
+            return Err(problems::missing_physical(&full_name, &self.group.lacking()));
         }
         Ok(plan)
     }
@@ -204,11 +212,7 @@ impl<'a> Opener<'a> {
                 let mut legs = Vec::new();
                 let extents = segment.extents / stripes.len().max(1) as u64;
                 for stripe in stripes {
-                    self.check_there(full_name, stripe, extents)?;
-                    legs.push(self.leg(stripe, plan).await?);
-                    if self.is_missing(stripe) {
-                        plan.lost_bytes = plan.lost_bytes.saturating_add(self.bytes(extents));
-                    }
+                    legs.push(self.leg(stripe, self.bytes(extents), plan).await?);
                 }
                 match legs[..] {
                     [leg] => SegmentTarget::Linear(leg),
@@ -253,35 +257,27 @@ impl<'a> Opener<'a> {
         Ok(())
     }
 
-    /// What a stripe is on has not been made so small that its end is gone.
-    fn check_there(&self, full_name: &str, stripe: &Stripe, extents: u64) -> Result<(), Problem> {
-        let vg = &self.group.vg;
-        let pv = vg.pvs.iter().position(|pv| pv.name == stripe.name);
-        let Some((pv, size_bytes)) = pv.and_then(|pv| Some((pv, self.group.sizes_bytes[pv]?))) else {
-            return Ok(());
-        };
-        let start_bytes = vg.pvs[pv].pe_start.saturating_mul(512);
-        let end_bytes = start_bytes.saturating_add(self.bytes(stripe.extent.saturating_add(extents)));
-        if end_bytes <= size_bytes {
-            return Ok(());
-        }
-        Err(self.group.short(full_name, pv, end_bytes))
-    }
-
-    /// Whether the physical volume that a stripe is on is missing.
-    fn is_missing(&self, stripe: &Stripe) -> bool {
-        let pv = self.group.vg.pvs.iter().position(|pv| pv.name == stripe.name);
-        pv.is_some_and(|pv| self.group.devices[pv].is_none())
-    }
-
-    /// Where a stripe is: on a physical volume, or on another logical one.
-    pub(super) async fn leg(&mut self, stripe: &Stripe, plan: &mut Plan) -> Result<Leg, Problem> {
+    /// Where a stripe of this length is: on a physical volume, or on another logical one.
+    pub(super) async fn leg(
+        &mut self,
+        stripe: &Stripe,
+        len_bytes: u64,
+        plan: &mut Plan,
+    ) -> Result<Leg, Problem> {
         let vg = &self.group.vg;
         if let Some(at) = vg.pvs.iter().position(|pv| pv.name == stripe.name) {
-            plan.partial |= self.group.devices[at].is_none();
-            plan.outdated |= vg.pvs[at].is_missing();
+            match self.group.older.get(at).and_then(Option::as_ref) {
+                Some(found) if !found.is_forced => return Err(older::problem(vg, found)),
+                Some(found) => plan.note(older::forced_note(vg, found)),
+                None => {}
+            }
             let offset_bytes =
                 vg.pvs[at].pe_start.saturating_mul(512).saturating_add(self.bytes(stripe.extent));
+            let there_bytes = self.group.there_bytes(at).saturating_sub(offset_bytes);
+            let lost_bytes = len_bytes.saturating_sub(there_bytes);
+            plan.partial |= lost_bytes > 0;
+            plan.lost_bytes = plan.lost_bytes.saturating_add(lost_bytes);
+            plan.outdated |= vg.pvs[at].is_missing();
             return Ok(plan.leg(&format!("pv {at}"), &self.physical[at], offset_bytes));
         }
         let opened = self.open_once(&stripe.name, View::Plain).await?;
@@ -359,12 +355,17 @@ impl Plan {
         Leg { below, offset_bytes }
     }
 
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
     /// What is to be known of a volume below is to be known of this one.
     pub fn take(&mut self, below: &Opened) {
         self.partial |= below.partial;
         self.outdated |= below.outdated;
         self.images_out += below.images_out;
-        let new: Vec<_> = below.notes.iter().filter(|note| !self.notes.contains(note)).cloned().collect();
-        self.notes.extend(new);
+        below.notes.iter().for_each(|note| self.note(note.clone()));
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn missing_physical(volume: &str, missing: &[String]) -> Problem {
         Code::MissingPhysical,
         format!("{volume} is partly on physical volumes that are missing: {}", missing.join(", ")),
         "what is written there would be lost",
-        "give the missing ones, or read what is left with --read-only (cat, copy and get read without asking)",
+        "give the missing ones, copy again what was cut short, or read what is left with --read-only (cat, copy and get read without asking)",
     )
 }
 
@@ -70,8 +70,8 @@ pub(super) fn short_physical(what: &str, pv: &str, end_bytes: u64, size_bytes: u
         format!(
             "{what}: the physical volume {pv} has {size_bytes} bytes, and its extents would end at {end_bytes}"
         ),
-        "what it is on was made smaller, or is a part of a copy; nothing can be read or written past its end",
-        "give it back the size it had; if nothing lies past its end, `wattle pv resize` lets the group know",
+        "what it is on was made smaller, or is a copy that was cut short; nothing can be read or written past its end",
+        "copy it again, whole, if it is a copy (made longer it would hold zeros there); if nothing lies past its end, `wattle pv resize` lets the group know",
     )
 }
 

@@ -7,6 +7,8 @@
 //! says where parity and copies may differ. Where nothing was written yet the array is new: every
 //! image counts, and none agrees with another.
 
+use std::collections::BTreeMap;
+
 use wattle_engine::geometry::{Geometry, Level, LevelKind, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
@@ -20,7 +22,7 @@ use super::open::{Opener, Plan, read};
 use super::problems;
 use crate::layer::Layer;
 use crate::md::facts::BitmapContent;
-use crate::problem::{Check, Forced, Problem};
+use crate::problem::{Check, Code, Forced, Problem};
 
 /// A bitmap is bounded by the volume that it is on, which is an extent; this is one of the largest.
 const BITMAP_BYTES_MAX: u64 = 64 << 20;
@@ -41,8 +43,11 @@ enum Standing {
     Rebuilding {
         valid_below: u64,
     },
-    /// A part of it is on a physical volume that is missing, or what is beside it cannot be read.
+    /// A part of it is on a physical volume that is missing or was cut short, or what is beside it
+    /// cannot be read.
     Missing,
+    /// It is on a physical volume whose text is older than the group's.
+    Older,
     /// The others say that it failed.
     Failed,
     /// The others went on without it.
@@ -95,32 +100,36 @@ impl Opener<'_> {
         let image_extents = raid.image_extents(extents).unwrap_or(0);
         let component = Sector(self.bytes(image_extents) / 512);
         let geometry = geometry(full_name, raid, component)?;
-        let (mut known, mut members) = (Vec::new(), Vec::new());
-        for image in &raid.images {
-            match self.image(image, &mut plan.notes).await? {
-                Some((what, member)) => {
-                    known.push(Some(what));
-                    members.push(member);
+        let (mut known, mut members, mut older) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for (ix, image) in raid.images.iter().enumerate() {
+            let found = match self.image(image, &mut plan.notes).await {
+                Err(problem) if problem.code == Code::OlderPhysical => {
+                    older.insert(ix, problem);
+                    None
                 }
-                None => {
-                    known.push(None);
-                    members.push(MemberSpec::missing());
-                }
-            }
+                found => found?,
+            };
+            let (what, member) =
+                found.map_or((None, MemberSpec::missing()), |(what, member)| (Some(what), member));
+            known.push(what);
+            members.push(member);
         }
         if raid.images.iter().any(|image| self.has_checksums(&image.data)) {
             plan.notes.push(format!(
                 "{full_name}: its images have checksums (dm-integrity), which are not compared with what is read"
             ));
         }
-        let verdict = judge(raid, geometry.array_sectors(), &known).map_err(refused)?;
+        let first_older = || older.values().next().cloned();
+        let verdict = judge(raid, geometry.array_sectors(), &known);
+        let mut verdict = verdict.map_err(|refusal| first_older().unwrap_or_else(|| refused(refusal)))?;
+        older.keys().for_each(|&image| verdict.standings[image] = Standing::Older);
         for ((member, standing), image) in members.iter_mut().zip(&verdict.standings).zip(0..) {
             match standing {
                 Standing::InSync => {}
                 Standing::Rebuilding { valid_below } => {
                     member.state = MemberState::Rebuilding { valid_below: Sector(*valid_below) };
                 }
-                Standing::Missing | Standing::Failed | Standing::Stale | Standing::New => {
+                Standing::Missing | Standing::Older | Standing::Failed | Standing::Stale | Standing::New => {
                     *member = MemberSpec::missing();
                 }
             }
@@ -135,7 +144,7 @@ impl Opener<'_> {
         if !geometry.survives(&lost) {
             let why: Vec<_> =
                 verdict.standings.iter().enumerate().filter_map(|(ix, standing)| standing.why(ix)).collect();
-            return Err(problems::too_few_images(full_name, &why));
+            return Err(first_older().unwrap_or_else(|| problems::too_few_images(full_name, &why)));
         }
         let mut untrusted = untrusted(raid, &geometry, &verdict, &known, self.is_unsynced(full_name));
         if !lost.is_empty() && geometry.kind() == LevelKind::Parity {
@@ -371,7 +380,8 @@ impl Standing {
         let why = match self {
             Self::InSync => return None,
             Self::Rebuilding { .. } => "is being rebuilt",
-            Self::Missing => "is missing",
+            Self::Missing => "is missing, or not all of it is there",
+            Self::Older => "is on a physical volume with an older text of the group",
             Self::Failed => "failed, as the others say",
             Self::Stale => "is out of date: the others went on without it",
             Self::New => "was put in and never filled",

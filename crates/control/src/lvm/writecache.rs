@@ -27,7 +27,7 @@ impl Opener<'_> {
         let (origin, _) = self.part(origin, plan).await?;
         let opened = self.open_part(cache).await?;
         if opened.partial {
-            return Err(problems::cache_missing(full_name, &self.group.missing()));
+            return Err(problems::cache_missing(full_name, &self.group.lacking()));
         }
         let (header, blocks) = self.newer(full_name, cache, &opened, block_bytes).await?;
         let below = plan.leg(cache, &opened.volume, header.data_offset_bytes());

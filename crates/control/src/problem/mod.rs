@@ -173,6 +173,8 @@ pub enum Check {
     Journal,
     /// Read what lies below a cache without what only the cache has.
     Cache,
+    /// Use a physical volume whose text is older than its group's.
+    OlderPhysical,
 }
 
 impl Check {
@@ -193,6 +195,7 @@ impl Check {
         Self::BlockSize,
         Self::Journal,
         Self::Cache,
+        Self::OlderPhysical,
     ];
 
     /// As on the command line.
@@ -203,6 +206,7 @@ impl Check {
             Self::ReshapePosition => "reshape-position",
             Self::Journal => "journal",
             Self::Cache => "cache",
+            Self::OlderPhysical => "older-physical",
             Self::DirtyDegraded => "dirty-degraded",
             Self::Signature => "signature",
             Self::SplitBrain => "split-brain",

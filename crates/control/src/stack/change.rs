@@ -208,7 +208,11 @@ impl Stack {
         });
         let found = group::assemble(&physical.collect::<Vec<_>>()).groups;
         match found.into_iter().find(|group| group.text == text) {
-            Some(group) => self.follow(core, group_id, group).await?,
+            Some(mut group) => {
+                // All of them were held meanwhile: one that did not take the text has its data.
+                group.older.fill(None);
+                self.follow(core, group_id, group).await?;
+            }
             None if written.is_ok() => {
                 return Err(stopped(&self.groups[group_id].vg.name, "its text was not found"));
             }
@@ -229,9 +233,12 @@ impl Stack {
         let group = &self.groups[group_id];
         let lv = group.lv(volume);
         let opener = Opener::new(core, group, read_only, physical).await?;
-        let spec = opener.with_forced(self.options.policy.forced).map(lv).await?;
-        let mapped = handle.remap(core, spec).await;
-        mapped.map_err(|error| stopped(&group.full_name(lv), &error.to_string()))
+        let mut opener = opener.with_forced(self.options.policy.forced);
+        let spec = opener.map(lv).await;
+        let name = group.full_name(lv);
+        self.running.extend(opener.into_running());
+        let mapped = handle.remap(core, spec?).await;
+        mapped.map_err(|error| stopped(&name, &error.to_string()))
     }
 }
 

@@ -433,9 +433,9 @@ impl Stack {
         let state = &group.volumes[&volume];
         notes.extend(state.notes.iter().cloned());
         if state.partial {
-            let (name, missing) = (group.full_name(group.lv(volume)), group.missing().join(", "));
+            let (name, lacking) = (group.full_name(group.lv(volume)), group.lacking().join(", "));
             notes.push(format!(
-                "{name}: what is on physical volumes that are missing cannot be read: {missing}"
+                "{name}: what is on physical volumes that are missing cannot be read: {lacking}"
             ));
         }
         notes

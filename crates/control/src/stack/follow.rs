@@ -188,6 +188,7 @@ impl Stack {
         }
         for group in self.groups.iter_mut() {
             group.behind.retain(|(member, ..)| *member != gone);
+            group.copies.retain(|copy| *copy != gone);
         }
     }
 }

@@ -37,7 +37,7 @@ use crate::md::start::Claimed;
 use crate::members::Keyring;
 use crate::members::{Claim, Member};
 use crate::nodes::{ArrayId, GroupId, MemberId, Nodes};
-use crate::problem::{Code, Problem};
+use crate::problem::{Check, Code, Problem};
 use crate::scan::{MemberOrigin, Scan, claim};
 
 /// Rounds: no stack has more to open one after the other, and a loop must end.
@@ -331,7 +331,10 @@ impl Stack {
         core: &Core,
         which: Completeness,
     ) -> Result<Vec<(Member, MemberOrigin)>, Problem> {
-        let in_group = |ix: MemberId| self.groups.iter().any(|group| group.devices.contains(&Some(ix)));
+        let in_group = |ix: MemberId| {
+            let mut groups = self.groups.iter();
+            groups.any(|group| group.devices.contains(&Some(ix)) || group.copies.contains(&ix))
+        };
         let physical = self.scan.members.entries().filter_map(|(ix, member)| {
             let physical = member.physical.as_ref().filter(|_| member.facts.is_none() && !in_group(ix))?;
             Some((ix, member.member.name.as_str(), physical))
@@ -341,13 +344,21 @@ impl Stack {
             self.scan.members[ix].problem.get_or_insert(problem);
         }
         let mut found = Vec::new();
-        for group in groups {
+        let forced = self.options.policy.forced.has(Check::OlderPhysical);
+        for mut group in groups {
+            group.older.iter_mut().flatten().for_each(|older| older.is_forced = forced);
             if self.groups.iter().any(|other| other.vg.id == group.vg.id) {
-                for ix in group.devices.into_iter().flatten() {
+                for ix in group.devices.into_iter().flatten().chain(group.copies) {
+                    let lies_on_it = self.below(&[ix]).wanted.groups.contains(&group.vg.id);
                     let seen = &mut self.scan.members[ix];
-                    seen.problem.get_or_insert_with(|| copied_physical(&seen.member.name, &group.vg.name));
+                    let found = |name: &str| copied_physical(name, &group.vg.name, lies_on_it);
+                    seen.problem.get_or_insert_with(|| found(&seen.member.name));
                 }
             } else if which == Completeness::Any || group.devices.iter().all(Option::is_some) {
+                for &ix in &group.copies {
+                    let seen = &mut self.scan.members[ix];
+                    seen.problem = seen.problem.take().or_else(|| group.problem.clone());
+                }
                 found.extend(self.open_group(core, group).await?);
             }
         }
@@ -487,9 +498,18 @@ fn copied(name: &str, uuid: Uuid) -> Problem {
     )
 }
 
-/// A physical volume of a group that is open without it. All that could hold it was opened before
-/// the group was, so it lies on the group.
-fn copied_physical(name: &str, group: &str) -> Problem {
+/// A physical volume of a group that is open without it: a copy in one of the group's own volumes,
+/// or one beside them that was found only later, as what is encrypted is.
+fn copied_physical(name: &str, group: &str, lies_on_it: bool) -> Problem {
+    if !lies_on_it {
+        return Problem::new(
+            Code::DuplicatePhysical,
+            format!("{name}: it is a physical volume of group {group}, which is open without it"),
+            "it is a copy of one that the group has, or the group is a copy, and they may have diverged",
+            "give only the one you trust",
+        )
+        .of_member(name);
+    }
     Problem::new(
         Code::DuplicatePhysical,
         format!("{name}: it is a physical volume of group {group}, and lies on that group"),

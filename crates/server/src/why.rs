@@ -1,8 +1,9 @@
 //! Why an array is as it is, as `wattle why` shows it: of a running array, what it is now and what
 //! follows; then, as of an array without a server, what was decided from its superblocks.
 
+use wattle_control::lvm::{GroupScan, group, older};
 use wattle_control::why::{Why, why};
-use wattle_control::{ArrayScan, Code, Scan, Verdict};
+use wattle_control::{ArrayScan, Code, Problem, Scan, Verdict};
 
 use crate::events::Events;
 use crate::protocol::report::{
@@ -10,9 +11,43 @@ use crate::protocol::report::{
 };
 use crate::protocol::why::{DecisionReport, WhyReport};
 
-/// The reasons of every array on members that no server has.
+/// The reasons of every array on members that no server has, of volume groups there that are not
+/// as they should be, and of partitions that are not used.
 pub fn offline(scan: &Scan) -> Vec<WhyReport> {
-    scan.arrays.iter().map(|array| of_scan(scan, array)).collect()
+    let arrays = scan.arrays.iter().map(|array| of_scan(scan, array));
+    arrays.chain(groups(scan)).chain(unused_partitions(scan)).collect()
+}
+
+/// What there is to know of each volume group whose physical volumes are members as they are.
+fn groups(scan: &Scan) -> Vec<WhyReport> {
+    let about = |group: GroupScan| {
+        let notes = group.notes.into_iter().map(|note| DecisionReport {
+            member: None,
+            what: note,
+            why: String::new(),
+            next: None,
+        });
+        let older = group.older.iter().flatten().map(|older| older::problem(&group.vg, older));
+        let problems = group.problem.into_iter().chain(older).map(of_problem);
+        let decisions: Vec<_> = problems.chain(notes).collect();
+        let uuid = Some(group.vg.id.to_string());
+        (!decisions.is_empty()).then_some(WhyReport { array: group.vg.name, uuid, decisions })
+    };
+    group::on(scan).into_iter().filter_map(about).collect()
+}
+
+fn unused_partitions(scan: &Scan) -> impl Iterator<Item = WhyReport> {
+    let with = scan.members.iter().filter(|seen| !seen.unused_partitions.is_empty());
+    with.map(|seen| WhyReport {
+        array: seen.member.name.clone(),
+        uuid: None,
+        decisions: seen.unused_partitions.iter().cloned().map(of_problem).collect(),
+    })
+}
+
+fn of_problem(problem: Problem) -> DecisionReport {
+    let what = format!("{} ({})", problem.what, problem.code);
+    DecisionReport { member: None, what, why: problem.why, next: Some(problem.next) }
 }
 
 /// The reasons of one of them.

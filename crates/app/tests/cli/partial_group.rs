@@ -63,3 +63,49 @@ fn files_that_do_not_need_a_missing_drive_come_out_and_the_others_are_named() {
     assert_eq!(named.count(), missing, "{}", said.stderr);
     said.failed(1, "WTL-0143", &["on physical volumes that are missing"]);
 }
+
+#[test]
+fn an_older_copy_of_a_drive_is_told_of_and_not_read() {
+    let room = Room::new();
+    let files = [room.device("a", 16 << 20), room.device("b", 16 << 20)];
+    lvm(&room, "vg create vg -s 1M", &files).ok();
+    let copy = room.name("copy");
+    fs::copy(&files[1], &copy).unwrap();
+    lvm(&room, &format!("lv create vg/first -l 4 --on {}", files[0]), &files).ok();
+    lvm(&room, &format!("lv create vg/second -l 4 --on {}", files[1]), &files).ok();
+    let told = &["copy", "older text", "--force=older-physical"][..];
+    let scan = run(["scan", &files[0], &copy]);
+    scan.failed(3, "WTL-0187", told);
+    assert!(scan.stderr.contains("metadata area 1 of"), "{}", scan.stderr);
+    run(["cat", "-V", "vg/first", &files[0], &copy]).ok();
+    run(["cat", "-V", "vg/second", &files[0], &copy]).failed(3, "WTL-0187", told);
+    let forced = run(["cat", "-V", "vg/second", "--force=older-physical", &files[0], &copy]);
+    assert!(forced.ok().stderr.contains("may be out of date"), "{}", forced.stderr);
+    let why = run(["why", &files[0], &copy]);
+    assert!(why.text().contains("WTL-0187"), "{}", why.text());
+    let mixed = [files[0].clone(), copy.clone()];
+    room.untouched(|| lvm(&room, "lv create vg/third -l 1", &mixed)).failed(3, "WTL-0187", &[]);
+}
+
+#[test]
+fn partitions_that_are_not_used_have_their_reason_beside_them() {
+    let room = Room::new();
+    let disk = room.device("disk", 1 << 20);
+    let mut mbr = [0; 512];
+    for (entry, start, len) in [(446, 64_u32, 512_u32), (462, 128, 4096)] {
+        mbr[entry + 4] = 0x83;
+        mbr[entry + 8..entry + 12].copy_from_slice(&start.to_le_bytes());
+        mbr[entry + 12..entry + 16].copy_from_slice(&len.to_le_bytes());
+    }
+    mbr[510..].copy_from_slice(&[0x55, 0xAA]);
+    File::options().write(true).open(&disk).unwrap().write_all_at(&mbr, 0).unwrap();
+    let scan = run(["scan", &disk]);
+    scan.failed(1, "WTL-0063", &["partition 2 is not used"]);
+    assert!(scan.text().contains("copy the drive again, whole"), "{}", scan.text());
+    for command in ["why", "examine"] {
+        let said = run([command, &disk]);
+        assert!(said.text().contains("WTL-0063"), "{command}: {}", said.text());
+    }
+    let report: serde_json::Value = serde_json::from_slice(&run(["scan", "--json", &disk]).stdout).unwrap();
+    assert_eq!(report["members"][0]["unused_partitions"][0]["code"], "WTL-0063");
+}

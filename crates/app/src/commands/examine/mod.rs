@@ -34,6 +34,9 @@ struct MemberReport {
     size_bytes: Option<u64>,
     superblocks: Vec<SuperblockReport>,
     signatures: Vec<String>,
+    /// Partitions in its table that are not used, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unused_partitions: Vec<ErrorReport>,
     problem: Option<ErrorReport>,
 }
 
@@ -96,6 +99,7 @@ fn unopened_report(problem: &Problem) -> MemberReport {
         size_bytes: None,
         superblocks: Vec::new(),
         signatures: Vec::new(),
+        unused_partitions: Vec::new(),
         problem: Some(problem.into()),
     }
 }
@@ -117,6 +121,7 @@ fn member_report(scan: &MemberScan) -> MemberReport {
         size_bytes: Some(scan.member.device.size_bytes()),
         superblocks: superblocks.collect(),
         signatures: scan.signatures.iter().map(ToString::to_string).collect(),
+        unused_partitions: scan.unused_partitions.iter().map(ErrorReport::from).collect(),
         problem: scan.problem.as_ref().map(ErrorReport::from),
     }
 }
@@ -173,6 +178,10 @@ fn render_member(member: &MemberReport, screen: Screen) -> String {
     }
     for signature in &member.signatures {
         text.push_str(&format!("  {}\n", printable(signature)));
+    }
+    for unused in &member.unused_partitions {
+        let (what, code, next) = (printable(&unused.what), &unused.code, printable(&unused.next));
+        text.push_str(&format!("  {}: {what}; {next}\n", style.yellow(code)));
     }
     text
 }

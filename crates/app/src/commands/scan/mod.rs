@@ -150,6 +150,9 @@ struct MemberReport {
     /// What else is on it.
     signatures: Vec<String>,
     note: Option<String>,
+    /// Partitions in its table that are not used, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unused_partitions: Vec<ErrorReport>,
     /// Of a copy of a drive, what is in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     copy: Option<CopyReport>,
@@ -210,6 +213,9 @@ fn show(
     if args.json.json {
         return output::print_json(&report);
     }
+    for group in &stack.groups {
+        group.notes.iter().for_each(|note| output::note(&printable(&format!("{}: {note}", group.vg.name))));
+    }
     let tree = layers::tree(stack, screen).map(|tree| tree + "\n");
     let files = layers::way_to_files(stack, &report.file_systems, args).map(|way| format!("\n{way}"));
     let vendor = report.vendor.as_ref().map(|vendor| {
@@ -240,21 +246,29 @@ fn first_problem(stack: &Stack) -> Option<Problem> {
         Some(Encryption { state: LockState::Refused(problem), .. }) => Some(problem.clone()),
         _ => member.layer_problem().cloned(),
     };
-    let of_members = of_members.chain(scan.members.iter().filter_map(not_opened));
+    // What is past the end of a drive is missing; other faults of a table lose nothing.
+    let cut_off = scan.members.iter().flat_map(|member| &member.unused_partitions);
+    let cut_off = cut_off.filter(|problem| problem.code == Code::PartitionCutOff).cloned();
+    let of_members = of_members.chain(scan.members.iter().filter_map(not_opened)).chain(cut_off);
     let of_arrays = scan.arrays.iter().filter_map(|array| array.assembly.refusal());
     let of_groups = stack.groups.iter().filter_map(|group| group.problem.clone());
+    let needs_older = |group: &GroupScan| {
+        let mut problems = group.volumes.values().filter_map(|state| state.problem.clone());
+        problems.find(|problem| problem.code == Code::OlderPhysical)
+    };
+    let of_groups = of_groups.chain(stack.groups.iter().filter_map(needs_older));
     of_members.chain(of_arrays).chain(of_groups).chain(stack.groups.iter().filter_map(partly_missing)).next()
 }
 
 /// A group of which a volume is not all there.
 fn partly_missing(group: &GroupScan) -> Option<Problem> {
     let partial = group.vg.lvs.iter().find(|lv| group.volumes[&lv.id].partial)?;
-    let (name, missing) = (group.full_name(partial), group.missing().join(", "));
+    let (name, lacking) = (group.full_name(partial), group.lacking().join(", "));
     Some(Problem::new(
         Code::MissingPhysical,
-        format!("{name} is partly on physical volumes that are missing: {missing}"),
+        format!("{name} is partly on physical volumes that are missing: {lacking}"),
         "what lies there cannot be read, and the group cannot be changed",
-        "give the missing ones too; `cat`, `copy`, `ls` and `get` read what is left without them",
+        "give the missing ones too, and copy again what was cut short; `cat`, `copy`, `ls` and `get` read what is left",
     ))
 }
 
@@ -384,6 +398,7 @@ fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
             let layered = || member.layer_summary();
             member.encryption.as_ref().map(encryption_words).or_else(layered)
         }),
+        unused_partitions: member.unused_partitions.iter().map(ErrorReport::from).collect(),
         copy: copy_report(&member.member),
         problem: member.problem.as_ref().map(ErrorReport::from),
         in_tree: member.table.is_some()
@@ -411,6 +426,7 @@ fn unopened_report(problem: &Problem) -> MemberReport {
         array: None,
         signatures: Vec::new(),
         note: None,
+        unused_partitions: Vec::new(),
         copy: None,
         problem: Some(problem.into()),
         in_tree: false,
@@ -435,7 +451,8 @@ fn render(report: &Report, screen: Screen) -> String {
         .iter()
         .filter(|member| {
             let unknown = member.array.is_none() || !member.signatures.is_empty();
-            member.problem.is_some() || member.note.is_some() || (unknown && !member.in_tree)
+            let told = member.problem.is_some() || member.note.is_some();
+            told || !member.unused_partitions.is_empty() || (unknown && !member.in_tree)
         })
         .map(|member| render_stranger(member, screen))
         .collect();
@@ -553,7 +570,7 @@ fn render_stranger(member: &MemberReport, screen: Screen) -> String {
     if let Some(note) = &member.note {
         text.push_str(&format!("  {}\n", printable(note)));
     }
-    if let Some(problem) = &member.problem {
+    for problem in member.problem.iter().chain(&member.unused_partitions) {
         text.push_str(&render_problem(problem, screen));
     }
     text

@@ -441,8 +441,8 @@ fn a_device_that_is_cut_off_or_lacks_its_first_superblock() {
     assert!(matches!(fs.about().notes[..], [Note::DeviceCutOff { id: 3, .. }]), "{:?}", fs.about());
 }
 
-/// A flush that only one of two devices took: it is there whatever order they are given in, and that
-/// they differ is told.
+/// A flush that only one of two devices took: it is there whatever order they are given in, and
+/// that they differ is told.
 #[test]
 fn a_log_that_one_device_has_is_applied_in_any_order() {
     const AT: u64 = 64 << 10;

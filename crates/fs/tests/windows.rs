@@ -199,8 +199,8 @@ fn fat_of_every_width_comes_out() {
     }
 }
 
-/// The two bytes that are the high half of a cluster's number on FAT32 are none on the others, where
-/// OS/2 has its own there.
+/// The two bytes that are the high half of a cluster's number on FAT32 are none on the others,
+/// where OS/2 has its own there.
 fn what_os2_keeps_is_no_cluster(path: &Path, bits: &str, expected: &BTreeMap<PathBuf, Found>) {
     if bits == "32" {
         return;

@@ -172,8 +172,8 @@ impl Fat {
         if is_whole { Ok(()) } else { Err(damaged(directory, "a directory that does not end")) }
     }
 
-    /// Calls `each` for what the entries of a directory come to, and where they are. Damaged ones do
-    /// not end it.
+    /// Calls `each` for what the entries of a directory come to, and where they are. Damaged ones
+    /// do not end it.
     fn steps(
         &self,
         directory: u64,

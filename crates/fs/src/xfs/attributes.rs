@@ -20,8 +20,8 @@ const NODE_HEADER_V4_BYTES: usize = 16;
 const NODE_HEADER_V5_BYTES: usize = 64;
 const ENTRY_BYTES: usize = 8;
 
-/// Where version 5 has the checksum of a node or leaf, and of a block of a value, and the inode that
-/// a node or leaf belongs to.
+/// Where version 5 has the checksum of a node or leaf, and of a block of a value, and the inode
+/// that a node or leaf belongs to.
 const CHECKSUM_AT: usize = 12;
 const OWNER_AT: usize = 48;
 

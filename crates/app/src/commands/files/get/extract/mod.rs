@@ -464,8 +464,8 @@ impl<'a> Extraction<'a> {
     }
 }
 
-/// Gives what was made under a temporary name its own. Whatever else it may replace, nothing of this
-/// run is: what looked free when it was begun may have come out since.
+/// Gives what was made under a temporary name its own. Whatever else it may replace, nothing of
+/// this run is: what looked free when it was begun may have come out since.
 fn publish(place: &OutputDirectory, draft: &[u8], name: &[u8], replace: bool) -> Result<(), Stop> {
     if let Some(found) = place.look(name)? {
         refuse_what_came_out(place, name, &found)?;

@@ -1,14 +1,16 @@
-//! Which peers are believed and obeyed, and what clients that take no answers can hold back.
+//! Which peers are believed and obeyed, what clients that take no answers can hold back, and what has
+//! members by ways that locks on files do not show.
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Room, Said, Serve, require, run, said, wattle};
+use crate::fuse::Loop;
+use crate::harness::{Room, Said, Serve, require, run, said, tool, wattle};
 
 /// A user that is not root, nor this one.
 const OTHER: u32 = 65534;
@@ -231,4 +233,92 @@ fn a_command_of_run_is_no_io_flusher() {
         eprintln!("SKIPPED: the server may not become an I/O flusher here");
     }
     assert_eq!(flags[1] & NO_IO, 0);
+}
+
+/// A mount, until it is dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(device: &str, dir: PathBuf) -> Self {
+        fs::create_dir(&dir).unwrap();
+        tool("mount", [device, dir.to_str().unwrap()]);
+        Self(dir)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// Whether this process may mount, and has what makes file systems.
+fn is_mounting() -> bool {
+    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    let has_loops = is_root && Path::new("/dev/loop-control").exists();
+    if !has_loops {
+        eprintln!("SKIPPED: no loop devices, or not root");
+    }
+    has_loops && ["losetup", "mount", "mkfs.ext4"].into_iter().all(require)
+}
+
+#[test]
+fn what_the_kernel_has_mounted_by_a_loop_device_is_not_written_by_its_file() {
+    let room = Room::new();
+    if !is_mounting() {
+        return;
+    }
+    let members = room.array("1", 2);
+    let linked = room.name("linked");
+    fs::hard_link(&members[0], &linked).unwrap();
+    // Where neither has its superblock.
+    let Some(device) = Loop::over(Path::new(&members[0]), &["--offset", "8M"]) else { return };
+    tool("mkfs.ext4", ["-q", &device.0]);
+    let mounted = Mounted::new(&device.0, room.path("mnt"));
+    let words = [device.0.as_str(), "is over it and mounted on", &room.name("mnt")];
+    for name in [&members[0], &linked] {
+        let create = ["create", "over", name, &members[1], "--level", "1", "--no-undo", "--force=signature"];
+        run(create).failed(3, "WTL-0026", &words);
+        let served = Serve::try_start(&room, &[], &[name, &members[1]]).err();
+        served.expect("what is mounted is not served").failed(3, "WTL-0026", &words);
+    }
+    // Looking is always allowed.
+    run(["scan", &members[0], &members[1]]).ok();
+    drop(mounted);
+
+    // An idle one is not to be had while its file is served.
+    let serve = Serve::start(&room, &[], &members);
+    let mount = Command::new("mount").arg(&device.0).arg(room.path("mnt")).output().unwrap();
+    assert!(!mount.status.success(), "it is mounted beside the server");
+    serve.stop();
+    tool("mount", [device.0.as_str(), &room.name("mnt")]);
+    tool("umount", [room.name("mnt")]);
+}
+
+#[test]
+fn a_loop_device_and_its_file_have_one_server() {
+    let room = Room::new();
+    if !is_mounting() {
+        return;
+    }
+    let members = room.array("1", 2);
+    let over = |name: &String| Loop::over(Path::new(name), &[]);
+    let serve = Serve::start(&room, &["--name", "first"], &members);
+    let Some(loops) = members.iter().map(over).collect::<Option<Vec<_>>>() else { return };
+    let devices: Vec<_> = loops.iter().map(|device| device.0.clone()).collect();
+    let second = Serve::try_start(&room, &["--name", "second"], &devices).err();
+    second.expect("a second server is refused").failed(3, "WTL-0026", &["member-0", "(wattle) has open"]);
+    let blank = room.device("blank", 16 << 20);
+    run(["create", "y", &blank, &devices[0], "--level", "linear", "--force=signature", "--no-undo"]).failed(
+        3,
+        "WTL-0026",
+        &["member-0"],
+    );
+    serve.stop();
+
+    let serve = Serve::start(&room, &["--name", "second"], &devices);
+    let first = Serve::try_start(&room, &["--name", "first"], &members).err();
+    first.expect("a second server is refused").failed(3, "WTL-0026", &["member-0"]);
+    serve.stop();
+    Serve::start(&room, &["--name", "first"], &members).stop();
 }

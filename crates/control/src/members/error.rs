@@ -23,6 +23,14 @@ pub enum MemberError {
         /// Why.
         source: OpenError,
     },
+    /// A loop device leads to the same bytes, and something has one or the other.
+    #[error("{name}: it is in use: {by}")]
+    InUse {
+        /// The member.
+        name: String,
+        /// What has it, and by which way.
+        by: String,
+    },
     /// It lies on others that are only read, and is to be written.
     #[error("{name}: what lies there is only read")]
     LayerReadOnly {
@@ -177,6 +185,13 @@ impl From<MemberError> for Problem {
         let what = error.to_string();
         match error {
             MemberError::Open { name, source } => open_problem(&name, what, source),
+            MemberError::InUse { name, .. } => Self::new(
+                Code::Locked,
+                what,
+                TWO_OWNERS,
+                "stop the other owner first (`wattle status`, `lsblk`, `losetup --list`, `fuser`)",
+            )
+            .of_member(name),
             MemberError::BadSize { name, source } => {
                 let Problem { why, next, code, .. } = source.into();
                 Self::new(code, what, why, next).of_member(name)
@@ -291,8 +306,13 @@ impl From<MemberError> for Problem {
     }
 }
 
+const TWO_OWNERS: &str = "two owners of one member destroy the array";
+
 fn open_problem(name: &str, what: String, source: OpenError) -> Problem {
-    let holders = if source == OpenError::Locked { holders(name) } else { Vec::new() };
+    let holders = match name.parse() {
+        Ok(MemberAddress::Path(path)) if source == OpenError::Locked => holders(&path),
+        _ => Vec::new(),
+    };
     let (code, why, next) = match source {
         OpenError::NotFound => {
             (Code::NotFound, "a member is a file or a block device that exists", "check the path")
@@ -320,11 +340,9 @@ fn open_problem(name: &str, what: String, source: OpenError) -> Problem {
             "it must be written and the file, its file system or the device is read-only",
             "make it writable, or use --read-only where the command has it",
         ),
-        OpenError::Locked => (
-            Code::Locked,
-            "two owners of one member destroy the array",
-            "stop the other owner first (`wattle status`, `lsblk`, `fuser`)",
-        ),
+        OpenError::Locked => {
+            (Code::Locked, TWO_OWNERS, "stop the other owner first (`wattle status`, `lsblk`, `fuser`)")
+        }
         _ => (Code::OpenFailed, "the operating system refused", "see the system's error above and its log"),
     };
     let why = match &holders[..] {
@@ -335,8 +353,7 @@ fn open_problem(name: &str, what: String, source: OpenError) -> Problem {
 }
 
 /// Which other processes have a file or device open, as far as this user may see.
-fn holders(name: &str) -> Vec<String> {
-    let Ok(MemberAddress::Path(path)) = name.parse() else { return Vec::new() };
+pub(super) fn holders(path: &Path) -> Vec<String> {
     let Ok(path) = std::fs::canonicalize(path) else { return Vec::new() };
     let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut holders = Vec::new();

@@ -11,6 +11,7 @@ mod access;
 mod drive_id;
 mod error;
 mod keys;
+mod loops;
 mod near;
 mod paths;
 mod ways;
@@ -34,6 +35,7 @@ use crate::overlay::Overlays;
 use crate::size::parse_size;
 use crate::undo::absolute;
 use crate::unread::{CopyMap, guard};
+use loops::Loops;
 use ways::Ways;
 
 /// Where a member is.
@@ -318,6 +320,10 @@ impl Member {
         let size_bytes = self.copy.as_ref().map_or(self.below.size_bytes(), |copy| copy.map.file_bytes());
         if identity_of(&metadata) != self.identity || device.size_bytes() != size_bytes {
             return Err(MemberError::Changed { name: self.name.clone() });
+        }
+        if claim == Claim::Write {
+            let protected = Loops::of_this_machine().protect(path, &device);
+            protected.map_err(|by| MemberError::InUse { name: self.name.clone(), by })?;
         }
         self.copy.as_ref().map_or(Ok(device.clone()), |copy| copy.guard(&self.name, device))
     }

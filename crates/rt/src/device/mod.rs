@@ -3,6 +3,7 @@
 
 mod holes;
 pub(crate) mod lock;
+mod loops;
 mod losses;
 pub(crate) mod mem;
 mod open;
@@ -10,6 +11,7 @@ mod transfer;
 
 use crate::base::error::IoError;
 use crate::device::lock::Lock;
+pub use crate::device::loops::LoopFile;
 use crate::device::losses::Cursor;
 pub(crate) use crate::device::losses::Losses;
 use crate::device::mem::{MemDrive, Memory};
@@ -19,7 +21,7 @@ use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A handle of an open drive, cheap to clone; the last clone closes it and releases its lock.
@@ -52,6 +54,8 @@ pub(crate) struct DeviceInner {
     pub(crate) kind: Kind,
     /// What was lost; of a part, its whole counts.
     pub(crate) losses: Arc<Losses>,
+    /// What stays open, and locked, as long as this is.
+    pub(crate) held: OnceLock<Vec<Device>>,
 }
 
 /// What carries out the operations of a device that is neither a descriptor nor memory. The
@@ -215,6 +219,7 @@ impl Device {
             writable: self.0.writable,
             losses: whole.0.losses.clone(),
             kind: Kind::Part { whole, start },
+            held: OnceLock::new(),
         };
         Ok(Device::of_inner(inner))
     }
@@ -232,8 +237,8 @@ impl Device {
     }
 
     pub(crate) fn with_kind(name: String, size_bytes: u64, geometry: BlockGeometry, kind: Kind) -> Device {
-        let losses = Arc::default();
-        Device::of_inner(DeviceInner { name, size_bytes, geometry, writable: true, kind, losses })
+        let (losses, held) = Default::default();
+        Device::of_inner(DeviceInner { name, size_bytes, geometry, writable: true, kind, losses, held })
     }
 
     /// The size when it was opened, in bytes.
@@ -335,6 +340,12 @@ impl Device {
 
     pub(crate) fn cursor(&self) -> &Cursor {
         &self.0.cursor
+    }
+
+    /// Keeps other devices open, and their locks, until the last handle of this open is gone: what
+    /// leads to the same bytes by another way. Once for each open; more is dropped at once.
+    pub fn hold(&self, others: Vec<Device>) {
+        let _ = self.0.held.set(others);
     }
 
     /// Whether both are handles of the same open.

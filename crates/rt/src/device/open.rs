@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// So often a path may come to name something else while it is opened.
@@ -89,8 +89,8 @@ fn open(path: &Path, options: OpenOptions) -> Result<Device, OpenError> {
     }
     let kind = Kind::File { fd, direct, is_block_device };
     let name = text_of_path(path);
-    let (writable, losses) = (options.write, Arc::default());
-    Ok(Device::of_inner(DeviceInner { name, size_bytes, geometry, writable, kind, losses }))
+    let (writable, losses, held) = (options.write, Arc::default(), OnceLock::new());
+    Ok(Device::of_inner(DeviceInner { name, size_bytes, geometry, writable, kind, losses, held }))
 }
 
 /// What can be opened.

@@ -9,7 +9,7 @@ use crate::memory::buf::{Buf, BufMut};
 use crate::op::{Bufs, Durability, Op, Transfer, Unmap};
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A task that carries out an operation, and what it comes to.
@@ -185,8 +185,8 @@ impl Device {
     ) -> Device {
         let geometry = BlockGeometry::of_sectors(block_bytes);
         let kind = Kind::Hosted(Box::new(Served { server, home: core.handle() }));
-        let losses = Arc::default();
-        Device::of_inner(DeviceInner { name: name.into(), size_bytes, geometry, writable, kind, losses })
+        let (name, losses, held) = (name.into(), Arc::default(), OnceLock::new());
+        Device::of_inner(DeviceInner { name, size_bytes, geometry, writable, kind, losses, held })
     }
 }
 

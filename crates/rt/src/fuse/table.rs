@@ -15,6 +15,8 @@ pub struct MountEntry {
     pub kind: String,
     /// What is mounted: a device, or a name.
     pub source: PathBuf,
+    /// The number of its device, which all mounts of one file system share.
+    pub number: (u32, u32),
 }
 
 /// What is mounted at an absolute path: the uppermost.
@@ -39,10 +41,12 @@ pub fn mounts_in(table: &[u8]) -> Vec<MountEntry> {
 /// One line: `id parent major:minor root DIR options [optional...] - TYPE SOURCE super-options`.
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut words = line.split(|&byte| byte == b' ');
-    let dir = unescape(words.nth(4)?);
+    let (major, minor) = std::str::from_utf8(words.nth(2)?).ok()?.split_once(':')?;
+    let number = (major.parse().ok()?, minor.parse().ok()?);
+    let dir = unescape(words.nth(1)?);
     let mut words = words.skip_while(|word| *word != b"-").skip(1);
     let kind = String::from_utf8_lossy(words.next()?).into_owned();
-    Some(MountEntry { dir, kind, source: unescape(words.next()?) })
+    Some(MountEntry { dir, kind, source: unescape(words.next()?), number })
 }
 
 /// Blanks, line ends and backslashes are written as three octal digits.
@@ -73,6 +77,7 @@ mod tests {
         let mount = parse(line).expect("a mount");
         assert_eq!(mount.dir, Path::new("/mnt/my data\\"));
         assert_eq!((mount.kind.as_str(), mount.source.as_path()), ("fuse.wattle", Path::new("wattle")));
+        assert_eq!(mount.number, (98, 0));
         let plain = parse(b"36 35 7:0 / /m rw - xfs /dev/loop0 rw").expect("a mount");
         assert_eq!(plain.source, Path::new("/dev/loop0"));
         assert_eq!(parse(b""), None);

@@ -268,6 +268,18 @@ impl Explanation<'_> {
     fn empty_slots(&self) -> Vec<Decision> {
         let name = shell_word(self.assembly.name());
         let decision = |slot: u16| {
+            let cut_off = self.members.iter().zip(&self.assembly.verdicts).find(|(member, verdict)| {
+                let is_its = member.superblock.own_role().slot() == Some(slot);
+                is_its && matches!(verdict, Verdict::Truncated { .. })
+            });
+            if let Some((member, _)) = cut_off {
+                return Decision {
+                    member: None,
+                    what: format!("slot {slot} is empty"),
+                    why: format!("{} was in it, and was cut short: copy it again, whole", member.name),
+                    next: None,
+                };
+            }
             let back = self.assembly.re_addable.iter().find(|re_add| re_add.slot == slot);
             let spare = self.assembly.spares.first();
             let (why, with) = match (back, spare) {

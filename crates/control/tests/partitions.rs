@@ -10,6 +10,7 @@ use std::process::Command;
 use wattle_control::ArrayId;
 use wattle_control::members::MemberAccess;
 use wattle_control::scan::{MemberOrigin, Scan, scan};
+use wattle_control::why::why;
 use wattle_control::{Claim, Code, Forced, start};
 
 const START_SECTORS: u64 = 2048;
@@ -201,6 +202,9 @@ fn a_member_in_a_partition_that_is_cut_off_is_truncated() {
     assert_eq!(scan.members[array.members[cut]].problem.as_ref().unwrap().code, Code::Truncated);
     assert_eq!((array.assembly.missing().len(), array.assembly.refusal().is_none()), (1, true));
     assert!(scan.members.iter().all(|member| member.unused_partitions.is_empty()));
+    let decisions = why(&scan, array).decisions;
+    let slot = decisions.iter().find(|decision| decision.what == "slot 1 is empty").unwrap();
+    assert!(slot.why.contains("copy it again, whole") && slot.next.is_none(), "{slot:?}");
     // Cut off before it holds anything that is known, it is named with the reason.
     disk.set_len(START_SECTORS * 512 + 2048).unwrap();
     let scan = disks.scan();

@@ -126,7 +126,7 @@ pub fn lacks(state: &VolumeState, units: Units) -> Option<String> {
 
 pub fn free_extents(group: &GroupScan, pv: &str) -> u64 {
     // What contradicts itself has nothing that could be said to be free.
-    if group.problem.is_some() {
+    if group.problem.is_some() && !group.vg.problems().is_empty() {
         return 0;
     }
     group.vg.free_extents(pv).iter().map(|run| run.end.saturating_sub(run.start)).sum()

@@ -108,3 +108,29 @@ fn a_loop_device_is_locked_by_its_part_of_the_file() {
     drop((whole, first, second));
     claim(name).unwrap();
 }
+
+#[test]
+fn a_file_is_in_use_with_what_is_mounted_over_it() {
+    let room = tempfile::tempdir().unwrap();
+    let (path, mount) = (file(&room, "a"), room.path().join("mount"));
+    fs::create_dir(&mount).unwrap();
+    let name = path.to_str().unwrap();
+    let Some(device) = Loop::over(&path, &[]) else { return };
+    let run = |command: &str| {
+        let status = Command::new("sh").args(["-ec", command, "sh", &device.0]).arg(&mount).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !run("mkfs.ext4 -q $1 && mount $1 $2") {
+        assert!(std::env::var_os("CI").is_none(), "nothing can be mounted, and this is CI");
+        eprintln!("SKIPPED: nothing can be mounted");
+        return;
+    }
+    let error = claim(name).err().map(|error| error.to_string());
+    assert!(run("umount $2"));
+    let told = format!("{} is over it and mounted on {}", device.0, mount.display());
+    assert!(error.as_ref().is_some_and(|error| error.contains(&told)), "{error:?}");
+    let claimed = claim(name).unwrap();
+    assert!(!run("mount $1 $2 2>/dev/null"), "mounted while it is claimed");
+    drop(claimed);
+    assert!(run("mount $1 $2 && umount $2"));
+}

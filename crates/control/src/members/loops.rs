@@ -37,7 +37,7 @@ pub(super) struct Loops {
 }
 
 /// What has a member by another way, as the operator is told.
-type InUse = String;
+type OtherOwner = String;
 
 /// A loop device over what is claimed.
 struct Over {
@@ -46,7 +46,7 @@ struct Over {
 }
 
 impl Over {
-    fn in_use(&self, how: &str) -> InUse {
+    fn in_use(&self, how: &str) -> OtherOwner {
         format!("{} is over it and {how}", self.node.display())
     }
 }
@@ -59,7 +59,7 @@ impl Loops {
 
     /// Keeps other owners away from what was opened for writing at `path`, by the loop devices over
     /// it and by the file below it, until `device` is closed.
-    pub(super) fn protect(&self, path: &Path, device: &Device) -> Result<(), InUse> {
+    pub(super) fn protect(&self, path: &Path, device: &Device) -> Result<(), OtherOwner> {
         let held = self.over(path).into_iter().filter_map(|over| self.hold(&over).transpose());
         let mut held: Vec<_> = held.collect::<Result<_, _>>()?;
         held.extend(self.lock_below(device)?);
@@ -100,7 +100,7 @@ impl Loops {
     }
 
     /// Holds an idle loop device; `None` if this user may not open it.
-    fn hold(&self, over: &Over) -> Result<Option<Device>, InUse> {
+    fn hold(&self, over: &Over) -> Result<Option<Device>, OtherOwner> {
         if let Some(how) = self.user(over) {
             return Err(over.in_use(&how));
         }
@@ -139,7 +139,7 @@ impl Loops {
 
     /// Locks the part of a file that `device` is, if it is a loop device. What uses this part by
     /// another loop device has no lock, and is in use.
-    fn lock_below(&self, device: &Device) -> Result<Option<Device>, InUse> {
+    fn lock_below(&self, device: &Device) -> Result<Option<Device>, OtherOwner> {
         let Some((name, in_loop)) = device.block_device_number().and_then(|rdev| self.place(rdev)) else {
             return Ok(None);
         };

@@ -55,7 +55,7 @@ fn what_is_past_the_end_of_a_smaller_device_is_missing_alone() {
     assert_eq!(cat("vg/second").stdout.len(), 4 << 20);
     let told = ["vg/second", "from byte 16777216 on", "reading bytes 4194304 to"];
     cat("vg/second").failed(1, "WTL-0104", &told);
-    let serve = ["serve", "-V", "vg/second", "--export", "nbd://127.0.0.1:0", &files[0]];
+    let serve = ["serve", "-V", "vg/second", "--export", "nbd=tcp:127.0.0.1:0", &files[0]];
     run(serve).failed(1, "WTL-0123", &["vg/second", "copy again what was cut short"]);
     room.untouched(|| lvm(&room, "lv create vg/x -l 1", &files)).failed(1, "WTL-0186", &["pv resize"]);
     room.untouched(|| lvm(&room, "pv resize", &files)).failed(3, "WTL-0132", &[]);

@@ -92,7 +92,7 @@ fn partitions_that_are_not_used_have_their_reason_beside_them() {
     let room = Room::new();
     let disk = room.device("disk", 1 << 20);
     let mut mbr = [0; 512];
-    for (entry, start, len) in [(446, 64_u32, 512_u32), (462, 128, 4096)] {
+    for (entry, start, len) in [(446, 64_u32, 32_u32), (462, 128, 4096)] {
         mbr[entry + 4] = 0x83;
         mbr[entry + 8..entry + 12].copy_from_slice(&start.to_le_bytes());
         mbr[entry + 12..entry + 16].copy_from_slice(&len.to_le_bytes());

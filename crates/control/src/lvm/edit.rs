@@ -44,7 +44,12 @@ pub fn check_changeable(group: &GroupScan, state: State) -> Result<(), Problem> 
             "give all of its physical volumes; without them LVM2 decides (`vgreduce --removemissing`)",
         ));
     }
-    if let Some(found) = group.older.iter().flatten().find(|found| !found.is_forced) {
+    let is_used = |pv: &Pv| {
+        let free = vg.free_extents(&pv.name).into_iter();
+        free.map(|run| run.end.saturating_sub(run.start)).sum::<u64>() < pv.pe_count
+    };
+    let older = vg.pvs.iter().zip(&group.older).filter(|(pv, _)| is_used(pv));
+    if let Some(found) = older.filter_map(|(_, older)| older.as_ref()).find(|found| !found.is_forced) {
         // With the new text it would look as if it had never been away.
         return Err(older::problem(vg, found));
     }

@@ -117,7 +117,7 @@ impl Rig {
             parts.push(Image { meta: Some(meta), data });
         }
         let raid = Raid {
-            reserve_extents: 0,
+            reserve_extents: None,
             raid_type: *RAID_TYPES.iter().find(|raid| raid.name == "raid1").unwrap(),
             stripe_sectors: None,
             region_sectors: Some(1024),

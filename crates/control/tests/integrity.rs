@@ -23,8 +23,8 @@ const SALT: [u8; 16] = [9; 16];
 /// Tasks that write at once.
 const TASKS: u64 = 4;
 
-/// Base-2 logarithm of the sectors of a block, bytes of a tag, sections, sectors provided, units behind
-/// one another that one task writes.
+/// Base-2 logarithm of the sectors of a block, bytes of a tag, sections, sectors provided, units
+/// behind one another that one task writes.
 type Format = (u8, u16, u32, u64, u64);
 
 const FORMATS: [Format; 6] = [

@@ -257,8 +257,8 @@ fn what_is_not_known_stays() {
     }
 }
 
-/// As `lvconvert --stripesize` of LVM 2.03.16 leaves it: images and volume have extents that clients
-/// have not.
+/// As `lvconvert --stripesize` of LVM 2.03.16 leaves it: images and volume have extents that
+/// clients have not.
 #[test]
 fn extents_in_reserve_from_a_reshape_are_not_the_clients() {
     let plain = Vg::parse(EVERY).unwrap();

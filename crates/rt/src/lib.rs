@@ -17,6 +17,7 @@ mod commands;
 mod device;
 mod executor;
 pub mod fuse;
+mod helper;
 pub mod mailbox;
 mod memory;
 pub mod model;
@@ -46,6 +47,7 @@ pub use executor::process::{Child, Signal, effective_user, set_io_flusher, stand
 pub use executor::serve::{Link, LinkPath, LinkState, PathState, ReopenError, Reply, Serve};
 pub use executor::shared::Message;
 pub use executor::sync::{self, Latch, Notify, Permit, Semaphore, oneshot};
+pub use helper::helper_thread;
 pub use mailbox::{Receiver, Sender, mailbox};
 #[cfg(feature = "planted")]
 pub use memory::buf::buffer_bytes_live;
@@ -56,7 +58,7 @@ pub use model::DriveModel;
 pub use op::traffic::{Traffic, TrafficTotals};
 pub use op::{Bufs, Completion, Durability, Op, OpKey, Transfer, Unmap};
 pub use placement::{MemoryNodes, NoProcessors, Placement, Processors};
-pub use runtime::beside::{beside, helper_thread};
+pub use runtime::beside::beside;
 pub use runtime::{RuntimeConfig, run, run_at};
 pub use sim::{
     DriveConfig, DriveControl, DriveSnapshot, RunOutcome, SimEndpoint, SimWorld, WorldConfig, WriteRecord,

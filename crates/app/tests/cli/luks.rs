@@ -321,7 +321,8 @@ fn what_cannot_be_opened_is_refused_by_name() {
     run(["cat", &image, "--passphrase-file", &key]).failed(3, "WTL-0302", &words);
 }
 
-/// Sectors of 1024 and 2048 bytes: the last ones are read, though no block of 4096 bytes holds them.
+/// Sectors of 1024 and 2048 bytes: the last ones are read, though no block of 4096 bytes holds
+/// them.
 #[test]
 fn a_device_ends_where_its_last_sector_does() {
     if !require("cryptsetup") {

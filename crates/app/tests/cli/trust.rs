@@ -1,5 +1,5 @@
-//! Which peers are believed and obeyed, what clients that take no answers can hold back, and what has
-//! members by ways that locks on files do not show.
+//! Which peers are believed and obeyed, what clients that take no answers can hold back, and what
+//! has members by ways that locks on files do not show.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -42,8 +42,8 @@ impl Decrypted {
         if len == 0 || len > room {
             return Ok(None);
         }
-        // Devices here have blocks of 512 or 4096 bytes. Of one whose sectors have another size and that
-        // ends within a block, the last sectors are read all the same, and nothing is written.
+        // Devices here have blocks of 512 or 4096 bytes. Of one whose sectors have another size and
+        // that ends within a block, the last sectors are read all the same, and nothing is written.
         let is_small = opened.block_bytes().max(segment.sector_bytes) <= 512;
         let ends_within = !len.is_multiple_of(4096);
         let block = if is_small || ends_within { 512 } else { 4096 };
@@ -135,7 +135,8 @@ impl Serve for Decrypted {
         let (this, core) = (self.clone(), core.clone());
         let unit = u64::from(self.cipher.sector_bytes());
         Box::pin(async move {
-            // Requests are whole blocks of the device, and where it is written a block is whole sectors.
+            // Requests are whole blocks of the device, and where it is written a block is whole
+            // sectors.
             if !offset.is_multiple_of(unit) || !(buf.len() as u64).is_multiple_of(unit) {
                 return Err(IoError::INVALID);
             }

@@ -139,8 +139,8 @@ impl GroupScan {
         .collect()
     }
 
-    /// What of the physical volumes is not there: those that are missing, and the ends of those that
-    /// are shorter than their extents.
+    /// What of the physical volumes is not there: those that are missing, and the ends of those
+    /// that are shorter than their extents.
     #[must_use]
     pub fn lacking(&self) -> Vec<String> {
         let short = (0..self.vg.pvs.len()).filter(|pv| self.ends_past(*pv).is_some());

@@ -1,9 +1,9 @@
 //! Physical volumes whose own text is older than that of their group.
 //!
-//! A commit writes every physical volume that the text does not call missing. One with an older text
-//! was away then, or is an older copy, and what lies on it may be as old. A power cut between the
-//! headers of one commit looks almost the same; but by then the text that counts is precommitted in
-//! every area, and that is the difference.
+//! A commit writes every physical volume that the text does not call missing. One with an older
+//! text was away then, or is an older copy, and what lies on it may be as old. A power cut between
+//! the headers of one commit looks almost the same; but by then the text that counts is
+//! precommitted in every area, and that is the difference.
 
 use wattle_format::lvm::area::Header;
 use wattle_format::lvm::{AreaState, Id, Vg};

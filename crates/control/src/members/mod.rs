@@ -33,7 +33,6 @@ pub use self::keys::{AskPassphrase, GivenKey, KeyKind, Keyring};
 pub use crate::claim::Claim;
 use crate::overlay::Overlays;
 use crate::size::parse_size;
-use crate::undo::absolute;
 use crate::unread::{CopyMap, guard};
 use loops::Loops;
 use ways::Ways;
@@ -412,9 +411,9 @@ impl Member {
         std::fs::metadata(path).is_ok_and(|metadata| identity_of(&metadata) == self.identity)
     }
 
-    /// What tells it from every other drive and file, as well as this machine knows: the number that
-    /// a drive tells of itself, the place of a file. `None` of what is made up, and of what lies on
-    /// other members.
+    /// What tells it from every other drive and file, as well as this machine knows: the number
+    /// that a drive tells of itself, the place of a file. `None` of what is made up, and of what
+    /// lies on other members.
     pub(crate) fn machine_identity(&self) -> Option<String> {
         let sys = Path::new("/sys");
         Some(match (&self.ways, self.identity) {
@@ -427,11 +426,17 @@ impl Member {
                 }
             },
             (None, Identity::File { dev, ino }) => {
-                format!("file {dev:x} {ino} {}", short(&absolute(&self.name)))
+                format!("file {dev:x} {ino} {}", short(&self.absolute_path()))
             }
             (None, Identity::Remote) => self.name.clone(),
             (None, Identity::MadeUp | Identity::Layer) => return None,
         })
+    }
+
+    /// Its path wherever it is used from, as text.
+    fn absolute_path(&self) -> String {
+        let path = path_of_text(&self.name).into_owned();
+        std::path::absolute(path).map_or_else(|_| self.name.clone(), wattle_rt::text_of_path)
     }
 
     /// The number of the drive that it shares with another one, under two names that the kernel

@@ -88,8 +88,8 @@ impl Scan {
 }
 
 impl MemberScan {
-    /// Whether nothing is on it but a partition table. What a boot sector of a file system has in the
-    /// place of a table's entries is code.
+    /// Whether nothing is on it but a partition table. What a boot sector of a file system has in
+    /// the place of a table's entries is code.
     fn is_only_a_table(&self) -> bool {
         let is_table = |kind| matches!(kind, Some(SignatureKind::Mbr | SignatureKind::Gpt));
         self.facts.is_none()

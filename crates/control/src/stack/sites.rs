@@ -44,9 +44,9 @@ pub fn key(stack: &Stack, member: MemberId) -> MemberIdentity {
 }
 
 impl Stack {
-    /// What tells a member from every other one, whatever it is called: what goes on after a restart
-    /// goes on with this. An id of what is on it, or of the drive or file that it is, and where on
-    /// that. `None` of what is made up.
+    /// What tells a member from every other one, whatever it is called: what goes on after a
+    /// restart goes on with this. An id of what is on it, or of the drive or file that it is, and
+    /// where on that. `None` of what is made up.
     #[must_use]
     pub fn lasting_identity(&self, member: MemberId) -> Option<String> {
         let seen = &self.scan.members[member];

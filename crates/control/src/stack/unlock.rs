@@ -83,8 +83,8 @@ impl Stack {
         let name = self.scan.members[ix].member.name.clone();
         let segment = encryption.segment(&name)?;
         let below = self.volume(core, ix).await?;
-        // Before it was claimed, while a passphrase was typed or a key was made, another program may
-        // have encrypted it anew.
+        // Before it was claimed, while a passphrase was typed or a key was made, another program
+        // may have encrypted it anew.
         let member = self.scan.members[ix].member.clone();
         let on = self.options.keys.header_of(&name);
         let again = core.offload(move || Encryption::read(&member, on.as_deref()));

@@ -80,8 +80,9 @@ impl ChangeMap {
     }
 
     /// Runs that cover a range from its start on, in order: how long each is, in bytes, and whether
-    /// it has changed; at most `count_max` of them, and at least one unless the range is empty. They
-    /// may end before the range does also where there are fewer: a long range is answered in parts.
+    /// it has changed; at most `count_max` of them, and at least one unless the range is empty.
+    /// They may end before the range does also where there are fewer: a long range is answered in
+    /// parts.
     #[must_use]
     pub fn runs(&self, range: Range<u64>, count_max: usize) -> Vec<(u64, bool)> {
         let mut runs: Vec<(u64, bool)> = Vec::new();

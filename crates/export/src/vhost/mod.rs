@@ -3,9 +3,9 @@
 //!
 //! A hypervisor connects to a volume's socket and shares its guest's memory; the guest's requests
 //! are taken out of rings there and completed there, and no other process touches them. `message`
-//! is what is said over the socket, `session` one conversation, `disk` what conversations share, `memory`
-//! what of a guest is shared, `ring` how requests lie in it, `request` what they ask for, `queue`
-//! what carries them out, and `device` what a guest is told of its disk.
+//! is what is said over the socket, `session` one conversation, `disk` what conversations share,
+//! `memory` what of a guest is shared, `ring` how requests lie in it, `request` what they ask for,
+//! `queue` what carries them out, and `device` what a guest is told of its disk.
 
 mod device;
 mod disk;

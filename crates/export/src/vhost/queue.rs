@@ -320,8 +320,8 @@ impl Queue {
 /// A queue without an event to kick by is looked at so often.
 const LOOK_PERIOD: Duration = Duration::from_micros(50);
 
-/// What a request holds: a buffer for one piece of its data, as the pool deals in them, and the list
-/// of its segments, which is larger than the data where each of them is a byte.
+/// What a request holds: a buffer for one piece of its data, as the pool deals in them, and the
+/// list of its segments, which is larger than the data where each of them is a byte.
 fn charged_bytes(request: &BlockRequest) -> u64 {
     let piece = request.data_bytes.min(PIECE_BYTES_MAX).next_power_of_two().max(BUF_ALIGN_BYTES as u64);
     piece + (request.data.capacity() * size_of::<Segment>()) as u64

@@ -1,5 +1,5 @@
-//! What a host can make the target hold that takes no answers, in virtual time and with sockets that
-//! hold 4 KiB.
+//! What a host can make the target hold that takes no answers, in virtual time and with sockets
+//! that hold 4 KiB.
 
 use std::time::Duration;
 

@@ -205,8 +205,8 @@ impl JournalRing {
         let counts = |place: &SectionPlace| rounds[place.section as usize] == 1 << place.round;
         let counted = std::iter::from_fn(|| order.next_if(counts)).map(|place| place.section).collect();
         let unfinished: Vec<_> = order.collect();
-        // What is written in one go may begin at the end of one round and end in the next one, and a
-        // cut of power keeps any part of it. It is no more than half of the ring.
+        // What is written in one go may begin at the end of one round and end in the next one, and
+        // a cut of power keeps any part of it. It is no more than half of the ring.
         let is_orderly = unfinished.iter().all(|place| place.round == round) || unfinished.len() * 2 <= count;
         let behind = place(last).next(u32::try_from(count).expect("as above"));
         Ok(Self { counted, unfinished, next: is_orderly.then_some(behind) })

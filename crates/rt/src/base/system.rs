@@ -75,8 +75,8 @@ impl Drop for SignalMask {
     }
 }
 
-/// Whether a write beyond what a file of this process may be (`ulimit -f`) ends the process, or is a
-/// failed write like any.
+/// Whether a write beyond what a file of this process may be (`ulimit -f`) ends the process, or is
+/// a failed write like any.
 pub(crate) fn end_at_file_limit(ends: bool) {
     let action = if ends { libc::SIG_DFL } else { libc::SIG_IGN };
     // SAFETY: neither action is a function that could be called. It is async-signal-safe.

@@ -2,9 +2,7 @@
 //! them and is asked from all of them: connections to drives across a network, which are looked at
 //! before a runtime starts and used within it.
 
-use std::io;
 use std::sync::mpsc;
-use std::thread::JoinHandle;
 
 use crate::backend::BackendError;
 use crate::base::system::SignalMask;
@@ -34,20 +32,4 @@ pub fn beside() -> Result<CoreHandle, BackendError> {
     let thread = std::thread::Builder::new().name("wattle-beside".to_owned()).spawn(live);
     thread.map_err(|error| BackendError::Resources { errno: error.raw_os_error().unwrap_or(0) })?;
     told.recv().unwrap_or(Err(BackendError::Resources { errno: libc::ESHUTDOWN }))
-}
-
-/// Starts a thread that is no core and waits as it likes: for clients of a page, for other
-/// programs. Signals never reach it, nor the threads that it starts.
-///
-/// # Errors
-/// The system gives no thread.
-pub fn helper_thread<T: Send + 'static>(
-    name: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<JoinHandle<T>> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(|| {
-        SignalMask::block_all();
-        placement::leave();
-        work()
-    })
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::doorbell::is_event;
 use super::socket_option;
-use crate::runtime::beside::helper_thread;
+use crate::helper::helper_thread;
 
 /// Whether no call on it waits for another process: it is memory (a file of tmpfs or hugetlbfs, as
 /// `memfd_create` makes them too), an event, or a Unix socket.

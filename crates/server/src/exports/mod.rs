@@ -37,8 +37,8 @@ pub struct Offered {
     pub description: String,
     /// The ways to it.
     pub exports: Vec<String>,
-    /// What tells it from every other volume, whatever it is called: NVMe hosts and block devices of
-    /// this machine know it by this, also after a restart.
+    /// What tells it from every other volume, whatever it is called: NVMe hosts and block devices
+    /// of this machine know it by this, also after a restart.
     pub identity: String,
     /// Which logical volume it is, if it is one.
     pub lv: Option<LogicalId>,
@@ -48,8 +48,8 @@ pub struct Offered {
     pub is_blank: bool,
 }
 
-/// The identity of a volume that is made up, for [`Offered::identity`]: it has no content that another
-/// server could go on with.
+/// The identity of a volume that is made up, for [`Offered::identity`]: it has no content that
+/// another server could go on with.
 #[must_use]
 pub fn of_this_process(name: &str) -> String {
     format!("{name} of process {}", std::process::id())

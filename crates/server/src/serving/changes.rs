@@ -126,8 +126,8 @@ impl Serving {
         notes
     }
 
-    /// Offers a volume everywhere, with the limits that it had under another name or size, if it had
-    /// some.
+    /// Offers a volume everywhere, with the limits that it had under another name or size, if it
+    /// had some.
     async fn offer(
         &self,
         new: LogicalVolume,

@@ -65,11 +65,11 @@ fn processors_that_are_not_there_or_too_few_are_refused() {
     cat(&["--processors", &last.to_string()]).ok();
     cat(&["--processors", "0-8191"]).failed(
         1,
-        "WTL-0015",
+        "WTL-0103",
         &["not all of them are there", "name some of these"],
     );
     let one = last.to_string();
-    cat(&["--processors", &one, "--cores", "2"]).failed(1, "WTL-0015", &["1 for 2 threads"]);
+    cat(&["--processors", &one, "--cores", "2"]).failed(1, "WTL-0103", &["1 for 2 threads"]);
     for list in ["", "2-", "x", "8192"] {
         let said = cat(&["--processors", list]);
         assert_eq!(said.status, 2, "{list}: {}", said.stderr);

@@ -6,7 +6,7 @@
 //!    smaller than what the kernel was told, or takes no writes where the kernel was told that it
 //!    does: writes that wait there would fail. It goes on waiting then.
 //! 2. The block device is opened and closed on threads of their own, never on a core: the kernel
-//! may make either wait for a request that the core has to answer.
+//!    may make either wait for a request that the core has to answer.
 //! 3. A device that is claimed (mounted, in swap, below another one) when its server ends orderly
 //!    stays, as after a crash: its requests wait for the next server.
 

@@ -98,9 +98,9 @@ impl fmt::Display for Processors {
                 last = next;
             }
             if first == last {
-                write!(f, "{comma}{first}")?
+                write!(f, "{comma}{first}")?;
             } else {
-                write!(f, "{comma}{first}-{last}")?
+                write!(f, "{comma}{first}-{last}")?;
             }
             comma = ",";
         }

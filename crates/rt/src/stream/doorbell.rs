@@ -74,7 +74,7 @@ pub(super) fn is_event(fd: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::beside::helper_thread;
+    use crate::helper::helper_thread;
     use std::os::fd::FromRawFd;
     use std::sync::mpsc;
     use std::time::Duration;

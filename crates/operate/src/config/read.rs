@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(config.members[1], Placed { value: "nbd://far/leg".to_owned(), line: 2 });
         assert_eq!(config.exports[1].value.to_string(), "fuse=/srv/arrays");
         assert_eq!((config.exports[0].line, config.spares[0].line, config.cores), (4, 5, Some(2)));
-        assert_eq!(config.processors, Some(Placed { value: "2-3".to_owned(), line: 14 }));
+        assert_eq!(config.processors, Some(Placed { value: "2-3".to_owned(), line: 16 }));
         let tls = Placed { value: "/etc/wattle/tls".to_owned(), line: 7 };
         assert_eq!(
             (config.tls_certificates, config.tls_any_client, config.insecure),

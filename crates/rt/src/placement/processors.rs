@@ -169,13 +169,12 @@ mod tests {
     fn a_thread_is_kept_to_what_it_is_told() {
         let before = Processors::allowed().unwrap();
         let last = before.numbers().last().expect("it runs on one");
-        std::thread::spawn(move || {
+        let thread = crate::helper::helper_thread("wattle-test", move || {
             Processors::one(last).keep_thread().unwrap();
             assert_eq!(Processors::allowed().unwrap(), Processors::one(last));
             assert!(Processors::default().keep_thread().is_err(), "no processor at all");
-        })
-        .join()
-        .unwrap();
+        });
+        thread.unwrap().join().unwrap();
         assert_eq!(Processors::allowed().unwrap(), before, "other threads are left alone");
     }
 }

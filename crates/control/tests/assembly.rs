@@ -143,6 +143,13 @@ fn a_copy_of_an_earlier_state_is_not_used_although_its_count_has_come_again() {
     earlier(&mut members, &[0]);
     members[0].superblock.roles[2] = DeviceRole::Faulty;
     assert_eq!(words(&decide(&members)), ["stale", "fresh", "fresh"]);
+    // The journal says nothing about it, whatever it is given as.
+    let mut members = array(5, 4);
+    each(&mut members, |superblock| superblock.roles[3] = DeviceRole::Journal);
+    each(&mut members, |superblock| superblock.raid_disks = 3);
+    earlier(&mut members, &[1]);
+    members.rotate_right(1);
+    assert_eq!(words(&decide(&members)), ["journal", "fresh", "stale", "fresh"]);
     // What power cut off is one event apart, and its time says nothing.
     let mut members = array(5, 3);
     earlier(&mut members, &[1]);

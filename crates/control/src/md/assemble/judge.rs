@@ -10,16 +10,18 @@ use crate::md::reason::Reason;
 use crate::md::verdict::Verdict;
 
 /// The member whose superblock describes the array. Of equal events, which should say the same, the
-/// one written last; then one that is whole; then the one that knows fewer working members went on
-/// without the others; then the order given. Only spares and failed members are left to describe an
-/// array that has nothing else.
+/// one written last; then one that has a slot; then one that is whole; then the one that knows
+/// fewer working members went on without the others; then the order given. Only spares and failed
+/// members are left to describe an array that has nothing else.
 pub(super) fn freshest(members: &[MemberFacts]) -> Option<usize> {
     let rank = |ix: &usize| {
         let superblock = &members[*ix].superblock;
-        let in_use = matches!(superblock.own_role(), DeviceRole::Active(_) | DeviceRole::Journal);
+        let has_slot = matches!(superblock.own_role(), DeviceRole::Active(_));
+        let in_use = has_slot || superblock.own_role() == DeviceRole::Journal;
         let working = superblock.roles.iter().filter(|role| matches!(role, DeviceRole::Active(_))).count();
         let whole = superblock.recovery_offset.is_none();
-        (in_use, superblock.events, superblock.utime_secs, whole, Reverse(working), Reverse(*ix))
+        let written = (superblock.events, superblock.utime_secs);
+        (in_use, written, has_slot, whole, Reverse(working), Reverse(*ix))
     };
     (0..members.len()).max_by_key(rank)
 }

@@ -94,6 +94,34 @@ fn changed(uri: &str, checkpoint: &str) -> Vec<(usize, usize)> {
     dirty.map(|extent| (number(extent, "offset"), number(extent, "length"))).collect()
 }
 
+/// Copies that differ: which of them clients read before is not known.
+#[test]
+fn a_repair_of_what_disagreed_counts_as_a_change() {
+    if !require("nbdinfo") || !require("qemu-io") {
+        return;
+    }
+    let room = Room::new();
+    let members = room.array("1", 2);
+    let serve = Serve::start(&room, &[], &members);
+    tool("qemu-io", ["-f", "raw", "-c", "write -P 1 0 1M", &serve.uri]);
+    serve.stop();
+    let mut bytes = std::fs::read(&members[1]).unwrap();
+    let at = bytes.windows(4096).position(|window| window == [1; 4096]).unwrap();
+    bytes[at + (512 << 10)..][..4096].fill(2);
+    std::fs::write(&members[1], bytes).unwrap();
+
+    let serve = Serve::start(&room, &[], &members);
+    serve.command(&["checkpoint", "data", "monday"]).ok();
+    serve.command(&["check", "data", "--wait"]).failed(1, "WTL-0161", &["8 sectors"]);
+    assert_eq!(changed(&serve.uri, "monday"), [], "a check changes nothing");
+    serve.command(&["repair", "data", "--wait", "--source", &members[0]]).ok();
+    let size: usize = tool("nbdinfo", ["--size", &serve.uri]).trim().parse().unwrap();
+    assert_eq!(changed(&serve.uri, "monday"), [(0, size)]);
+    serve.command(&["checkpoint", "data", "tuesday"]).ok();
+    serve.command(&["repair", "data", "--wait", "--source", &members[0]]).ok();
+    assert_eq!(changed(&serve.uri, "tuesday"), [], "one that finds nothing changes nothing");
+}
+
 #[test]
 fn what_changed_since_a_checkpoint_makes_a_backup_whole() {
     if !require("nbdinfo") || !require("nbdcopy") || !require("qemu-io") {

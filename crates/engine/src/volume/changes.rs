@@ -197,6 +197,11 @@ impl Changes {
         Change { changes: self, range }
     }
 
+    /// Notes all there is as changed.
+    pub fn note_all(&self) {
+        self.note(&(0..u64::MAX));
+    }
+
     #[inline]
     fn note(&self, range: &Range<u64>) {
         if self.any.load(Ordering::SeqCst) {
@@ -264,6 +269,8 @@ mod tests {
         assert_eq!(map.runs(0..4 * K64, 1), [(3 * K64 / 2, false)]);
         drop(changes.change(K64, 3 * K64));
         assert_eq!(map.runs(0..4 * K64, 9), [(K64, false), (3 * K64, true)]);
+        changes.note_all();
+        assert_eq!((map.changed_bytes(), map.runs(0..4 * K64, 9)), (3 * K64 / 2, vec![(4 * K64, true)]));
         // A volume of any size has a map of bounded size.
         let large = ChangeMap::new("large", SINCE, 1 << 50);
         assert!(large.granules.len() <= 1 << 21);

@@ -78,6 +78,8 @@ pub struct Served {
     /// How it was at the last look for events.
     last: RefCell<Option<Observed>>,
     scrub: RefCell<Option<Running>>,
+    /// Is called when a repair ended that made what clients read another.
+    when_repaired: RefCell<Option<Box<dyn Fn()>>>,
     pace: Cell<Pace>,
     goal: Cell<Goal>,
     read_deadline: Cell<Duration>,
@@ -147,6 +149,7 @@ impl Served {
             log: log.clone(),
             last: RefCell::default(),
             scrub: RefCell::default(),
+            when_repaired: RefCell::default(),
             pace: Cell::new(JobTuning::default().pace),
             goal: Cell::new(Goal::default()),
             read_deadline: Cell::new(ArrayTuning::default().read_deadline),
@@ -165,6 +168,12 @@ impl Served {
     /// Its events go to the server's feed from now on, and those that were.
     pub fn feed_into(&self, feed: &Rc<EventFeed>) {
         self.events.feed_into(feed, self.feed_array());
+    }
+
+    /// From now on this is called when a repair ended that may have changed what clients read:
+    /// copies that differed agree now, as does data with parity.
+    pub fn when_repaired(&self, call: impl Fn() + 'static) {
+        self.when_repaired.replace(Some(Box::new(call)));
     }
 
     /// What events are told to be of.
@@ -234,6 +243,9 @@ impl Served {
         {
             let end = job::ended(&run.report, last, &seats);
             *running = None;
+            if end.repaired_sectors > 0 {
+                self.when_repaired.borrow().iter().for_each(|call| call());
+            }
             self.record(&end);
             self.tell(ServerEvent::Scrub(Box::new(end)));
         }

@@ -1,8 +1,12 @@
 //! Checkpoints of what is offered: since when it is known what has changed.
 
+use std::rc::Rc;
+
 use wattle_control::{Code, Problem};
+use wattle_engine::volume::qos::GovernedHandle;
 
 use super::{Serving, being_stopped};
+use crate::array::Served;
 use crate::protocol::report::CheckpointReport;
 use crate::time::rfc3339;
 
@@ -10,6 +14,28 @@ use crate::time::rfc3339;
 const NAME_BYTES_MAX: usize = 64;
 
 impl Serving {
+    /// From now on a repair that makes what clients read another counts as a change.
+    pub fn follow_repairs(self: &Rc<Self>) {
+        for served in self.arrays.borrow().iter() {
+            let (serving, array) = (Rc::downgrade(self), Rc::downgrade(served));
+            served.when_repaired(move || {
+                if let (Some(serving), Some(array)) = (serving.upgrade(), array.upgrade()) {
+                    serving.note_repaired(&array);
+                }
+            });
+        }
+    }
+
+    /// What lies on this array may read otherwise now. Where it lies on it is not asked: repairs
+    /// that find something are rare.
+    fn note_repaired(&self, array: &Served) {
+        let volume = array.handle.volume();
+        for offered in self.offered().iter().filter(|offered| offered.lv.is_some() || offered.volume.is(&volume))
+        {
+            offered.volume.governed().into_iter().for_each(GovernedHandle::note_all_changed);
+        }
+    }
+
     /// Makes a checkpoint of a volume, or gives one up.
     pub(super) fn checkpoint(&self, volume: &str, name: &str, remove: bool) -> Result<String, Problem> {
         let offered = self.offered_as(volume)?;

@@ -104,6 +104,27 @@ impl OutputDirectory {
         Ok(openat(&self.fd, OsStr::from_bytes(name), flags, Mode::RUSR | Mode::WUSR)?.into())
     }
 
+    /// Makes a file that has no name yet, where the file system has such files: a run that is
+    /// killed leaves nothing of it.
+    pub fn make_unnamed(&self) -> io::Result<Option<File>> {
+        // It gets its name through what the kernel calls the descriptor.
+        if !Path::new("/proc/self/fd").exists() {
+            return Ok(None);
+        }
+        let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        match openat(&self.fd, ".", flags, Mode::RUSR | Mode::WUSR) {
+            // Linux before 3.11 takes it for an attempt to write to the directory.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOSYS | Errno::INVAL) => Ok(None),
+            made => Ok(Some(made?.into())),
+        }
+    }
+
+    /// Gives a file without a name one that nothing has.
+    pub fn name_file(&self, file: &File, name: &[u8]) -> io::Result<()> {
+        let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(linkat(CWD, from, &self.fd, OsStr::from_bytes(name), AtFlags::SYMLINK_FOLLOW)?)
+    }
+
     /// Makes a symbolic link. Where it leads is not looked at.
     pub fn make_symlink(&self, name: &[u8], target: &[u8]) -> io::Result<()> {
         Ok(symlinkat(OsStr::from_bytes(target), &self.fd, OsStr::from_bytes(name))?)
@@ -324,6 +345,27 @@ mod tests {
         assert!(place.enter(b"planted").is_err());
         assert_eq!(place.make_file(b"planted").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert!(std::fs::read_dir(outside.path()).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn a_file_without_a_name_leaves_nothing_until_it_has_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = OutputDirectory::open(dir.path()).unwrap();
+        let there = || std::fs::read_dir(dir.path()).unwrap().count();
+        let Some(file) = place.make_unnamed().unwrap() else {
+            eprintln!("SKIPPED: {} is on a file system where every file has a name", dir.path().display());
+            return;
+        };
+        io::Write::write_all(&mut &file, b"whole").unwrap();
+        assert_eq!(there(), 0);
+        place.name_file(&file, b"first").unwrap();
+        assert_eq!(std::fs::read(dir.path().join("first")).unwrap(), b"whole");
+        let other = place.make_unnamed().unwrap().unwrap();
+        let refused = place.name_file(&other, b"first").unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        drop(other);
+        assert_eq!(there(), 1);
+        assert_eq!(std::fs::read(dir.path().join("first")).unwrap(), b"whole");
     }
 
     /// Of this user, as of a time long ago.

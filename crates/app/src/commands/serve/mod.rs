@@ -300,6 +300,7 @@ async fn serve(
         start(core, access, args, found, &endpoints, &saving).await?;
     let serving = Serving::new(core, access, server, served, (offered, all), stack, saving);
     let serving = Rc::new(serving.with_settings(&args.settings()).await?);
+    serving.follow_repairs();
     obey_signals(core, &serving).await;
     let control = control.map(|listener| {
         let serving = serving.clone();

@@ -92,6 +92,12 @@ impl GovernedHandle {
         self.shared.changes.end(name)
     }
 
+    /// What clients see may have changed anywhere, and not by a request of theirs: for every
+    /// checkpoint all of it counts as changed.
+    pub fn note_all_changed(&self) {
+        self.shared.changes.note_all();
+    }
+
     /// What has changed since each checkpoint.
     #[must_use]
     pub fn checkpoints(&self) -> Vec<Arc<ChangeMap>> {

@@ -357,8 +357,9 @@ impl<'a> Extraction<'a> {
         Ok(sum.finish(metadata.size_bytes))
     }
 
-    /// Makes a file under a temporary name, which gets its own once it is whole and durable: half a
-    /// file under its name would pass for the whole, and what has the name is lost before that.
+    /// Makes a file without a name, or under a temporary one; it gets its own once it is whole and
+    /// durable: half a file under its name would pass for the whole, and what has the name is lost
+    /// before that.
     fn new_file(
         &self,
         place: &Rc<OutputDirectory>,
@@ -366,7 +367,13 @@ impl<'a> Extraction<'a> {
         node: FsNode,
         metadata: &FileMetadata,
     ) -> Result<(Draft, Option<String>), Stop> {
-        let (draft, mut file) = make_draft(|draft| place.make_file(draft))?;
+        let (draft, mut file) = match place.make_unnamed()? {
+            Some(file) => (None, file),
+            None => {
+                let (draft, file) = make_draft(|draft| place.make_file(draft))?;
+                (Some(draft), file)
+            }
+        };
         let filled = match self.fill(&mut file, node, metadata) {
             Err(Stop::This(reason)) if self.wanted.partial => {
                 self.salvage(&file, name, node, metadata, &reason).map(|damage| (None, Some(damage)))
@@ -389,7 +396,7 @@ impl<'a> Extraction<'a> {
             }
             Err(stop) => {
                 drop(file);
-                place.remove(&draft)?;
+                draft.map_or(Ok(()), |draft| place.remove(&draft))?;
                 Err(stop)
             }
         }
@@ -473,6 +480,27 @@ fn publish(place: &OutputDirectory, draft: &[u8], name: &[u8], replace: bool) ->
     match place.publish(draft, name, replace) {
         Err(error) if is_there(&error) => Err(in_the_way()),
         published => Ok(published?),
+    }
+}
+
+/// Gives a file without a name its own. What it replaces, if it may, is replaced by a name: so it
+/// gets a temporary one first.
+fn publish_unnamed(place: &OutputDirectory, file: &File, name: &[u8], replace: bool) -> Result<(), Stop> {
+    match place.name_file(file, name) {
+        Err(error) if is_there(&error) => {
+            let (draft, ()) = make_draft(|draft| place.name_file(file, draft))?;
+            let published = publish(place, &draft, name, replace);
+            if published.is_err() {
+                // It is gone already if it could not get its name.
+                let _ = place.remove(&draft);
+            }
+            published
+        }
+        named => {
+            named?;
+            place.note_came_out(name, &rustix::fs::fstat(file).map_err(io::Error::from)?);
+            Ok(())
+        }
     }
 }
 

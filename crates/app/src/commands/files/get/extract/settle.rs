@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use wattle_fs::{FileMetadata, FsNode};
 
-use super::{Damage, ExtractCounts, Extraction, Stop, publish};
+use super::{Damage, ExtractCounts, Extraction, Stop, publish, publish_unnamed};
 use crate::commands::files::place::OutputDirectory;
 use crate::commands::files::{Failure, hex_unless_text, shown};
 use crate::commands::loss::FileLoss;
@@ -47,11 +47,12 @@ pub(super) enum Rest {
     Directory(Rc<OutputDirectory>, FileMetadata),
 }
 
-/// A file that is whole, or all that there is of it, under a temporary name.
+/// A file that is whole, or all that there is of it, before it has its name.
 pub(super) struct Draft {
     pub place: Rc<OutputDirectory>,
     pub file: File,
-    pub draft: Vec<u8>,
+    /// Its temporary name, on a file system where every file has one.
+    pub draft: Option<Vec<u8>>,
     pub name: Vec<u8>,
     /// Whether what has its name is replaced.
     pub replace: bool,
@@ -79,14 +80,21 @@ impl Made {
 impl Draft {
     /// Makes it durable, and gives it its name.
     fn finish(&self) -> Result<(), Stop> {
-        let finished = sync(&self.file)
-            .map_err(Stop::not_durable)
-            .and_then(|()| publish(&self.place, &self.draft, &self.name, self.replace));
+        let finished = sync(&self.file).map_err(Stop::not_durable).and_then(|()| match &self.draft {
+            Some(draft) => publish(&self.place, draft, &self.name, self.replace),
+            None => publish_unnamed(&self.place, &self.file, &self.name, self.replace),
+        });
         if finished.is_err() {
-            // It is gone already if it could not get its name.
-            let _ = self.place.remove(&self.draft);
+            self.remove();
         }
         finished
+    }
+
+    /// Takes its temporary name away. It is gone already if it could not get its own.
+    fn remove(&self) {
+        if let Some(draft) = &self.draft {
+            let _ = self.place.remove(draft);
+        }
     }
 }
 
@@ -174,7 +182,7 @@ impl Extraction<'_> {
             }
             Rest::File(draft) => {
                 if let Some(problem) = &self.full {
-                    let _ = draft.place.remove(&draft.draft);
+                    draft.remove();
                     return Err(Stop::This(format!("not made: {}", problem.what)));
                 }
                 draft.finish()?;

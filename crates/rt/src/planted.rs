@@ -12,7 +12,7 @@
 //! ```
 //!
 //! with as little of the old behaviour as shows the defect. `sim --mutant NAME` and
-//! `crates/sim/tests/mutants.rs` have it from then on; a test plants it with [`plant`]:
+//! `crates/sim/tests/all/mutants.rs` have it from then on; a test plants it with [`plant`]:
 //!
 //! ```ignore
 //! let _planted = planted::plant(&[Bug::ZeroKeepsBadBlocks]);

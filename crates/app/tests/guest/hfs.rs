@@ -12,7 +12,7 @@ use crate::judge::Guest;
 use crate::wattle;
 
 #[allow(dead_code, reason = "empty volumes are a part of it")]
-#[path = "../../../fs/tests/common/hfs.rs"]
+#[path = "../../../fs/tests/all/common/hfs.rs"]
 mod made;
 
 /// Attributes that the guest sets; what is not of Linux is the user's when it comes out.

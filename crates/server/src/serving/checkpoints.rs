@@ -30,7 +30,8 @@ impl Serving {
     /// that find something are rare.
     fn note_repaired(&self, array: &Served) {
         let volume = array.handle.volume();
-        for offered in self.offered().iter().filter(|offered| offered.lv.is_some() || offered.volume.is(&volume))
+        for offered in
+            self.offered().iter().filter(|offered| offered.lv.is_some() || offered.volume.is(&volume))
         {
             offered.volume.governed().into_iter().for_each(GovernedHandle::note_all_changed);
         }

@@ -1,0 +1,30 @@
+//! Opening, making and changing arrays and volume groups, on real backends and on simulated ones.
+#![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs, reason = "tests")]
+
+mod admit;
+mod assembly;
+mod bad_input;
+mod bitmap;
+mod commit;
+mod fixtures;
+mod integrity;
+mod journal;
+mod lifecycle;
+mod loops;
+mod lvm_commit;
+mod lvm_edit;
+mod operator;
+mod overlay;
+mod partitions;
+mod paths;
+mod ppl;
+mod ppl_read_only;
+mod recovery;
+mod rescue;
+mod reshape;
+mod running;
+mod stack;
+mod support;
+mod undo;
+mod volumes;
+mod why;

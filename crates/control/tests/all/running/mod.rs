@@ -1,0 +1,628 @@
+//! Members that come, go and are replaced while an array runs: on files, through the real engine,
+//! as an operator has it.
+
+mod foreign;
+
+mod undo;
+
+use crate::support::real;
+use std::time::Duration;
+
+use crate::support::real::{files, looked, on_a_core, request, run};
+use wattle_control::create::{Consistency, CreateRequest};
+use wattle_control::events::ArrayEvent;
+use wattle_control::members::MemberAccess;
+use wattle_control::running::RunningArray;
+use wattle_control::scan::scan;
+use wattle_control::spares::keep;
+use wattle_control::{Code, Forced, admit::Seat, start};
+use wattle_engine::geometry::Level;
+use wattle_engine::units::MemberIx;
+use wattle_engine::{FailCause, MemberState};
+use wattle_format::md::{Uuid, Version};
+use wattle_rt::{Buf, BufMut, Core, Device, Durability, Lock, OpenOptions, WallTime};
+
+const SIZE: u64 = 8 << 20;
+const UUID: Uuid = Uuid(*b"a device's own  ");
+
+fn create(level: Level, version: Version, consistency: Consistency, members: &[String], spares: &[String]) {
+    let spares = if spares.is_empty() { Vec::new() } else { MemberAccess::local().look_all(spares).unwrap() };
+    let request = CreateRequest { version, consistency, spares, ..request(level, looked(members)) };
+    real::create(&request).unwrap();
+}
+
+fn data(seed: usize) -> Vec<u8> {
+    (0..1 << 20).map(|i: usize| (i / 251 + i * seed) as u8).collect()
+}
+
+async fn write(core: &Core, array: &RunningArray, bytes: &[u8]) {
+    let volume = array.handle().volume().open(core).unwrap();
+    volume.write(0, Buf::copy_of(bytes), Durability::Fua).await.unwrap();
+}
+
+async fn read(core: &Core, array: &RunningArray) -> Vec<u8> {
+    let volume = array.handle().volume().open(core).unwrap();
+    let (result, buf) = volume.read(0, BufMut::alloc(1 << 20)).await;
+    result.unwrap();
+    buf.to_vec()
+}
+
+/// Waits until every slot is in sync and no member is being replaced.
+async fn whole(core: &Core, array: &RunningArray) {
+    for _ in 0..2000 {
+        let status = array.handle().status(core).await;
+        let replacing = status.replacements.iter().any(|who| who.state.writable());
+        if status.degraded == 0 && !replacing {
+            return;
+        }
+        core.sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it is not whole after 20 s: {:?}", array.handle().status(core).await);
+}
+
+/// Reads what was written without the members in `without`, in a new start.
+fn read_without(names: &[String], without: &[usize]) -> Vec<u8> {
+    let names: Vec<_> =
+        (0..names.len()).filter(|ix| !without.contains(ix)).map(|ix| names[ix].clone()).collect();
+    on_a_core(async move |core| {
+        let found = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
+        let claimed = start::claim(&found, found.find(None).unwrap(), true).unwrap();
+        let array =
+            RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
+        let bytes = read(&core, &array).await;
+        array.handle().stop(&core).await.unwrap();
+        bytes
+    })
+}
+
+/// In every version: a member fails, the spare takes its slot by itself, is filled, and holds the
+/// data alone at the next start.
+#[test]
+fn a_spare_takes_the_slot_of_a_failed_member_by_itself() {
+    for version in Version::ALL {
+        let (_dir, names) = files(4, SIZE);
+        create(Level::Raid5, version, Consistency::Resync, &names[..3], &names[3..]);
+        let (all, written) = (names.clone(), data(1));
+        on_a_core(async move |core| {
+            let array = run(&core, &all).await;
+            core.spawn(keep(array.clone()));
+            write(&core, &array, &written).await;
+            array.fail(&all[1]).await.unwrap();
+            whole(&core, &array).await;
+            assert_eq!(array.names()[1].as_deref(), Some(all[3].as_str()), "{version}");
+            assert!(array.spares().is_empty());
+            let events: Vec<_> = array.events(0).into_iter().map(|recorded| recorded.event).collect();
+            assert!(events.iter().any(|event| event.to_string().contains("joined in slot 1")));
+            // The cause comes first, of the member that it is about.
+            let failed = events.iter().position(|event| {
+                let ArrayEvent::Failed { member, cause, .. } = event else { return false };
+                member.name == all[1] && member.key.is_some() && *cause == Some(FailCause::Order)
+            });
+            let joined = events.iter().position(
+                |event| matches!(event, ArrayEvent::Joined { member, .. } if member.name == all[3]),
+            );
+            assert!(failed.is_some() && failed < joined, "{events:?}");
+            array.handle().stop(&core).await.unwrap();
+        });
+        assert!(read_without(&names, &[1, 0]) == data(1), "{version}: the spare was not filled");
+    }
+}
+
+#[test]
+fn a_member_is_replaced_while_it_works_and_can_be_removed_then() {
+    for (level, count) in [(Level::Raid5, 3), (Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid6, 4)] {
+        let (_dir, names) = files(count + 1, SIZE);
+        create(level, Version::V12, Consistency::Resync, &names[..count], &[]);
+        let (all, written) = (names.clone(), data(2));
+        on_a_core(async move |core| {
+            let array = run(&core, &all[..count]).await;
+            write(&core, &array, &written).await;
+            let seat = array.replace(&all[0], Some(&all[count]), UUID, Forced::default()).await.unwrap();
+            assert_eq!(seat, Seat::Replacement(0));
+            whole(&core, &array).await;
+            assert_eq!(array.names()[0].as_deref(), Some(all[count].as_str()), "{level}");
+            // The old one is out, and free once it is removed.
+            array.remove(&all[0]).await.unwrap();
+            assert!(array.names().iter().flatten().all(|name| *name != all[0]));
+            array.handle().stop(&core).await.unwrap();
+        });
+        assert!(read_without(&names, &[0, 1]) == data(2), "{level}: the replacement is not whole");
+    }
+}
+
+/// With a bitmap, a member that was away comes back by itself and gets what it missed.
+#[test]
+fn a_member_that_was_away_comes_back_by_its_bitmap() {
+    let (_dir, names) = files(3, SIZE);
+    create(Level::Raid5, Version::V12, Consistency::Bitmap { chunk_bytes: None }, &names, &[]);
+    for (present, seed) in [(3, 3), (2, 4)] {
+        let all = names.clone();
+        on_a_core(async move |core| {
+            let array = run(&core, &all[..present]).await;
+            write(&core, &array, &data(seed)).await;
+            array.handle().stop(&core).await.unwrap();
+        });
+    }
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all).await;
+        core.spawn(keep(array.clone()));
+        whole(&core, &array).await;
+        array.handle().stop(&core).await.unwrap();
+        let told: Vec<_> = array.events(0).into_iter().map(|recorded| recorded.event.to_string()).collect();
+        assert!(told.iter().any(|what| what.contains("it gets what it missed")), "{told:?}");
+    });
+    assert!(read_without(&names, &[0]) == data(4), "it is current again");
+}
+
+/// Without a bitmap nothing is written over unasked.
+#[test]
+fn without_a_bitmap_who_was_away_waits_for_the_operator() {
+    let (_dir, names) = files(3, SIZE);
+    create(Level::Raid5, Version::V12, Consistency::Resync, &names, &[]);
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all[..2]).await;
+        write(&core, &array, &data(5)).await;
+        array.handle().stop(&core).await.unwrap();
+    });
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all).await;
+        core.spawn(keep(array.clone()));
+        core.sleep(Duration::from_millis(100)).await;
+        assert_eq!(array.handle().status(&core).await.degraded, 1);
+        assert_eq!(array.returning().len(), 1);
+        assert_eq!(array.add(&all[2], UUID, Forced::default()).await.unwrap(), Seat::Slot(2));
+        whole(&core, &array).await;
+        array.handle().stop(&core).await.unwrap();
+    });
+    assert!(read_without(&names, &[0]) == data(5));
+}
+
+/// Whatever is refused, the array is as it was, and so is the device.
+#[test]
+fn what_cannot_be_done_is_refused_and_changes_nothing() {
+    let (dir, names) = files(4, SIZE);
+    create(Level::Raid5, Version::V12, Consistency::Resync, &names[..3], &[]);
+    let small = dir.path().join("small").to_str().unwrap().to_owned();
+    std::fs::File::create(&small).unwrap().set_len(4 << 20).unwrap();
+    let used = dir.path().join("used").to_str().unwrap().to_owned();
+    let mut fs = vec![0; SIZE as usize];
+    fs[1024 + 56..1024 + 58].copy_from_slice(&[0x53, 0xef]);
+    std::fs::write(&used, &fs).unwrap();
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all[..3]).await;
+        let before = array.handle().status(&core).await.members;
+        let none = Forced::default();
+        let codes = [
+            array.add(&all[0], UUID, none).await.unwrap_err().code,
+            array.add(&small, UUID, none).await.unwrap_err().code,
+            array.add(&used, UUID, none).await.unwrap_err().code,
+            array.add("/nowhere/to/be/found", UUID, none).await.unwrap_err().code,
+            array.replace(&all[0], Some(&all[0]), UUID, none).await.unwrap_err().code,
+            array.replace(&all[0], None, UUID, none).await.unwrap_err().code,
+            array.replace("nobody", Some(&all[3]), UUID, none).await.unwrap_err().code,
+            array.remove(&all[0]).await.unwrap_err().code,
+            array.remove("nobody").await.unwrap_err().code,
+        ];
+        assert_eq!(
+            codes,
+            [
+                Code::GivenTwice,
+                Code::TooSmall,
+                Code::SignatureFound,
+                Code::NotFound,
+                Code::GivenTwice,
+                Code::NoPlace,
+                Code::BadMember,
+                Code::MemberWorks,
+                Code::BadMember,
+            ]
+        );
+        assert_eq!(array.handle().status(&core).await.members, before);
+        assert_eq!(std::fs::read(&used).unwrap(), fs, "not a byte was written on it");
+        array.fail(&all[1]).await.unwrap();
+        assert_eq!(array.fail(&all[0]).await.unwrap_err().code, Code::LastCopy);
+        assert_eq!(array.fail(&all[1]).await.unwrap_err().code, Code::BadMember);
+        array.handle().stop(&core).await.unwrap();
+    });
+}
+
+/// Two commands at once: one after the other, and the second finds what the first left.
+#[test]
+fn commands_at_once_wait_for_each_other() {
+    let (_dir, names) = files(5, SIZE);
+    create(Level::Raid6, Version::V12, Consistency::Resync, &names[..4], &[]);
+    let all = names;
+    on_a_core(async move |core| {
+        let array = run(&core, &all[..4]).await;
+        array.fail(&all[3]).await.unwrap();
+        let one = core.spawn({
+            let (array, name) = (array.clone(), all[4].clone());
+            async move { array.add(&name, UUID, Forced::default()).await }
+        });
+        let two = core.spawn({
+            let (array, name) = (array.clone(), all[4].clone());
+            async move { array.add(&name, UUID, Forced::default()).await }
+        });
+        assert_eq!(one.await.unwrap(), Seat::Slot(3));
+        assert_eq!(two.await.unwrap_err().code, Code::GivenTwice);
+        whole(&core, &array).await;
+        assert_eq!(array.handle().status(&core).await.members[3].state, MemberState::InSync);
+        array.handle().fail(&core, MemberIx(0)).await.unwrap();
+        array.handle().stop(&core).await.unwrap();
+    });
+}
+
+/// Stopping the array does not wait for a device that another owner holds, and the devices that
+/// waited behind it do not join.
+#[test]
+fn nobody_comes_in_while_the_array_is_stopped() {
+    let (_dir, names) = files(5, SIZE);
+    create(Level::Raid5, Version::V12, Consistency::Resync, &names[..3], &[]);
+    on_a_core(async move |core| {
+        let array = run(&core, &names[..3]).await;
+        let lock = OpenOptions { lock: Lock::Exclusive, ..OpenOptions::default() };
+        let held = Device::open(&names[3], lock).unwrap();
+        let add = |name: &String| {
+            let (array, name) = (array.clone(), name.clone());
+            core.spawn(async move { array.add(&name, UUID, Forced::default()).await })
+        };
+        let waiting = [add(&names[3]), add(&names[4])];
+        core.sleep(Duration::from_millis(50)).await;
+        let begun = core.now();
+        array.stop().await.unwrap();
+        assert!(core.now() - begun < Duration::from_secs(1), "the device is still held");
+        for added in waiting {
+            assert_eq!(added.await.unwrap_err().code, Code::ServerFailed);
+        }
+        drop(held);
+        for name in &names[3..] {
+            assert!(std::fs::read(name).unwrap().iter().all(|&byte| byte == 0), "{name} was written");
+        }
+    });
+}
+
+/// The same on simulated drives, with the power cut at every operation.
+mod crashes {
+    use std::sync::{Arc, Mutex};
+
+    use wattle_control::admit::{OfferedDevice, WantedSeat};
+    use wattle_control::assemble::{Access, Slot, assemble};
+    use wattle_control::badblocks::in_data;
+    use wattle_control::facts::{BadBlockEntry, CLEAN, MemberFacts, SuperblockFacts};
+    use wattle_control::running::Newcomer;
+    use wattle_control::start::{Claimed, ClaimedMember};
+    use wattle_engine::BadRanges;
+    use wattle_engine::metadata::{ArrayRecord, Metadata, RecordCause};
+    use wattle_engine::units::{MemberSet, Sector};
+    use wattle_format::md::badblocks::BadBlocks;
+    use wattle_format::md::create::{NewArray, superblock};
+    use wattle_format::md::{
+        BadBlockArea, DeviceFields, DeviceFlags, DeviceRole, Features, Superblock, Timestamp, identify,
+        super_offset_sectors,
+    };
+    use wattle_rt::{Device, DriveConfig, RunOutcome, SimWorld, WorldConfig};
+
+    use super::*;
+
+    const DRIVES: usize = 5;
+    const SECTORS: u64 = 1024;
+    const DATA_BYTES: usize = 64 << 10;
+    const BAD_BLOCKS: BadBlockArea = BadBlockArea { offset_sectors: 16, size_sectors: 8, shift: 0 };
+
+    /// Three members of a RAID 5, a spare, and a drive that belongs to no array; what is no member
+    /// holds garbage.
+    pub(super) fn drives(world: &mut SimWorld, version: Version) -> Vec<Device> {
+        let roles =
+            vec![DeviceRole::Active(0), DeviceRole::Active(1), DeviceRole::Active(2), DeviceRole::Spare];
+        let array = NewArray {
+            version,
+            set_uuid: Uuid([5; 16]),
+            name: b"host:t".to_vec(),
+            ctime: Timestamp { secs: 1000, micros: 0 },
+            level: 5,
+            layout: 2,
+            chunk_sectors: 16,
+            raid_disks: 3,
+            size_sectors: 256,
+            resync_offset: CLEAN,
+            roles,
+            bitmap_offset_sectors: None,
+            ppl: None,
+            features: Features::default(),
+            md_minor: 0,
+            nodes: Vec::new(),
+        };
+        // Of 0.90 a power cut can tear a superblock that is longer than a block; where no member
+        // can be spared, that is the end.
+        let sector_bytes = if version == Version::V090 { 4096 } else { 512 };
+        let config = DriveConfig { size_bytes: SECTORS * 512, sector_bytes, ..DriveConfig::default() };
+        let devices: Vec<_> = (0..DRIVES).map(|_| world.add_drive(config.clone())).collect();
+        let place = super_offset_sectors(version, SECTORS).unwrap();
+        let (data_offset_sectors, data_size_sectors) =
+            if version == Version::V12 { (64, 512) } else { (0, place.min(512)) };
+        for (ix, device) in devices.iter().enumerate() {
+            if ix >= 3 {
+                world.drive(device).poke(data_offset_sectors * 512, &[0xa5; 256 * 512]);
+            }
+            if ix == 4 {
+                continue;
+            }
+            let fields = DeviceFields {
+                dev_number: ix as u32,
+                device_uuid: Uuid([ix as u8 + 1; 16]),
+                super_offset_sectors: place,
+                data_offset_sectors,
+                data_size_sectors,
+                recovery_offset: None,
+                replacement: false,
+                bad_block_log: (version == Version::V12).then_some(BAD_BLOCKS),
+                flags: DeviceFlags::default(),
+            };
+            world.drive(device).poke(place * 512, superblock(&array, &fields, SECTORS).unwrap().bytes());
+        }
+        devices
+    }
+
+    /// What a bad-block log says.
+    fn bad_blocks(world: &SimWorld, device: &Device, superblock: &Superblock) -> Vec<BadBlockEntry> {
+        if !superblock.features().contains(Features::BAD_BLOCKS) {
+            return Vec::new();
+        }
+        let listed = BadBlocks::decode(&world.drive(device).peek(24 * 512, 4096), 0).unwrap();
+        let range = |range: &wattle_format::md::badblocks::BadRange| BadBlockEntry {
+            start_sector: range.sector,
+            len_sectors: range.sectors,
+        };
+        listed.ranges().iter().map(range).collect()
+    }
+
+    /// The array as the next start finds it.
+    pub(super) fn found(world: &SimWorld, devices: &[Device], version: Version) -> Result<Claimed, String> {
+        let place = super_offset_sectors(version, SECTORS).unwrap();
+        let read = |device: &Device| {
+            let superblock: Option<Superblock> =
+                identify(version, &world.drive(device).peek(place * 512, 4096), SECTORS).ok().flatten();
+            superblock.map(|superblock| (device.clone(), superblock))
+        };
+        let there: Vec<_> = devices.iter().filter_map(read).collect();
+        let facts: Vec<_> = (0..)
+            .zip(&there)
+            .map(|(ix, (_, superblock)): (u32, _)| {
+                let mut facts = MemberFacts::new(format!("m{ix}"), SECTORS, SuperblockFacts::of(superblock));
+                facts.bad_blocks = Some(bad_blocks(world, &there[ix as usize].0, superblock));
+                facts
+            })
+            .collect();
+        let assembly = assemble(&facts, Forced::default()).ok_or("no array")?;
+        if assembly.access != Access::ReadWrite {
+            return Err(format!("{:?}: {:?}", assembly.access, assembly.verdicts));
+        }
+        let bad = assembly.bad.clone();
+        let member = |ix: usize| ClaimedMember {
+            name: format!("drive of {:?}", there[ix].1.device_uuid()),
+            device: there[ix].0.clone(),
+            superblock: Some(there[ix].1.clone()),
+            bad: bad[ix].clone(),
+        };
+        let slots = assembly.slots.iter().map(|slot: &Slot| slot.member().map(member));
+        let replacements = assembly.replacements.iter().map(|who| who.map(|who| member(who.member)));
+        let seats = slots.chain(replacements).collect();
+        let spares = assembly.spares.iter().map(|&ix| member(ix)).collect();
+        Ok(Claimed::of(assembly, seats, spares, Vec::new(), false))
+    }
+
+    fn bytes(seed: u8) -> Vec<u8> {
+        (0..DATA_BYTES).map(|i| (i / 509) as u8 ^ seed).collect()
+    }
+
+    /// A life: writes, a member that fails, a spare that takes its slot, a replacement, a removal.
+    /// `told` is what was written for certain, and whether more was under way.
+    async fn life(core: Core, claimed: Claimed, blank: Device, told: Arc<Mutex<(u8, u8)>>, old: bool) {
+        let array =
+            RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
+        core.spawn(keep(array.clone()));
+        let volume = array.handle().volume().open(&core).unwrap();
+        let put = async |seed: u8| {
+            told.lock().unwrap().1 = seed;
+            volume.write(0, Buf::copy_of(&bytes(seed)), Durability::Fua).await.unwrap();
+            *told.lock().unwrap() = (seed, seed);
+        };
+        put(1).await;
+        array.fail("1").await.unwrap();
+        put(2).await;
+        whole(&core, &array).await;
+        if !old {
+            let offer = OfferedDevice {
+                name: "blank".to_owned(),
+                size_sectors: SECTORS,
+                logical_block_bytes: 512,
+                superblocks: Vec::new(),
+                damaged: Vec::new(),
+                signatures: Vec::new(),
+            };
+            let newcomer = Newcomer { offer, device: blank, device_uuid: UUID };
+            let replaced = array.names()[0].clone().unwrap();
+            array.take(newcomer, WantedSeat::Replace(0), Forced::default()).await.unwrap();
+            put(3).await;
+            whole(&core, &array).await;
+            array.remove(&replaced).await.unwrap();
+        }
+        put(4).await;
+        array.handle().stop(&core).await.unwrap();
+    }
+
+    /// Whenever the power goes, the array comes up with everything that was acknowledged, and
+    /// nothing that was never written.
+    #[test]
+    fn no_power_cut_loses_what_was_acknowledged_or_brings_up_garbage() {
+        for version in [Version::V12, Version::V090] {
+            let (mut cut, mut cuts, mut refused) = (1, 0, 0);
+            for seed in 0.. {
+                let mut world = SimWorld::new(WorldConfig { seed, cores: 1, ..WorldConfig::default() });
+                let devices = drives(&mut world, version);
+                let told = Arc::new(Mutex::new((0, 0)));
+                let (claimed, blank) = (found(&world, &devices, version).unwrap(), devices[4].clone());
+                world.power_cut_after_ops(cut);
+                let outcome = world.run({
+                    let told = told.clone();
+                    move |core| life(core, claimed, blank, told, version == Version::V090)
+                });
+                world.cancel_power_cut();
+                let done = match outcome {
+                    RunOutcome::PowerCut => false,
+                    outcome => {
+                        outcome.expect_done();
+                        true
+                    }
+                };
+                let (sure, begun) = *told.lock().unwrap();
+                match found(&world, &devices, version) {
+                    // Dirty, degraded and without a log: the policy refuses.
+                    Err(why) => {
+                        let policy = why.contains("DirtyDegraded") && !why.contains("SplitBrain");
+                        assert!(policy, "{version}, cut at {cut}: {why}");
+                        refused += 1;
+                    }
+                    Ok(claimed) => {
+                        let read = world.run(move |core| async move {
+                            let started = claimed.launch(&core).await.unwrap();
+                            let volume = started.handle.volume().open(&core).unwrap();
+                            let (result, buf) = volume.read(0, BufMut::alloc(DATA_BYTES)).await;
+                            result.map(|()| buf.to_vec())
+                        });
+                        let read = read
+                            .expect_done()
+                            .unwrap_or_else(|error| panic!("{version}, cut at {cut}: {error}"));
+                        for (sector, found) in read.chunks(512).enumerate() {
+                            let of = |seed: u8| match seed {
+                                0 => vec![0; 512],
+                                seed => bytes(seed)[512 * sector..512 * (sector + 1)].to_vec(),
+                            };
+                            let right = found == of(sure) || found == of(begun);
+                            assert!(
+                                right,
+                                "{version}, cut at {cut}: sector {sector}, {sure} or {begun}: {found:?}"
+                            );
+                        }
+                    }
+                }
+                if done {
+                    break;
+                }
+                cuts += 1;
+                // Four worlds for each operation.
+                cut += u64::from(seed % 4 == 3);
+            }
+            assert!(cuts > 200 && 2 * refused < cuts, "{version}: {cuts} cuts, {refused} refused");
+        }
+    }
+
+    /// What was known to be bad when the power went, and not on its way to be good again, is known
+    /// to be bad at the next start; and nothing is called bad that never was.
+    #[test]
+    fn no_power_cut_forgets_a_bad_sector() {
+        let ranges = |ranges: &[std::ops::Range<u64>]| -> BadRanges {
+            ranges.iter().map(|range| Sector(range.start)..Sector(range.end)).collect()
+        };
+        let many: Vec<_> = (0..70).map(|i| 2 * i..2 * i + 1).collect();
+        let steps = [
+            ranges(&[8..12, 12..16]),
+            ranges(&[8..16, 100..101]),
+            ranges(&many),
+            ranges(&many[3..]),
+            ranges(&[]),
+        ];
+        for cut in 1.. {
+            let mut world = SimWorld::new(WorldConfig { seed: cut, cores: 1, ..WorldConfig::default() });
+            let devices = drives(&mut world, Version::V12);
+            let claimed = found(&world, &devices, Version::V12).unwrap();
+            let told = Arc::new(Mutex::new((BadRanges::NONE, BadRanges::NONE)));
+            world.power_cut_after_ops(cut);
+            let outcome = world.run({
+                let (told, steps) = (told.clone(), steps.clone());
+                async move |core: Core| {
+                    let books = claimed.launch(&core).await.unwrap().books.unwrap();
+                    for step in steps {
+                        told.lock().unwrap().1 = step.clone();
+                        let mut seats = books.state().seats().to_vec();
+                        seats[1].bad = Arc::new(step.clone());
+                        let record = ArrayRecord {
+                            change: RecordCause::Members,
+                            dirty: false,
+                            synced_below: Sector::MAX,
+                            failed: MemberSet::EMPTY,
+                            seats,
+                        };
+                        books.commit(&record).await.unwrap();
+                        *told.lock().unwrap() = (step.clone(), step);
+                    }
+                }
+            });
+            let superblock =
+                identify(Version::V12, &world.drive(&devices[1]).peek(4096, 4096), SECTORS).unwrap().unwrap();
+            let area = world.drive(&devices[1]).peek(24 * 512, 4096);
+            let listed = match superblock.features().contains(Features::BAD_BLOCKS) {
+                true => in_data(&BadBlocks::decode(&area, 0).unwrap(), &(64..576)),
+                false => BadRanges::NONE,
+            };
+            let (sure, begun) = told.lock().unwrap().clone();
+            for sector in 0..512 {
+                let is = |bad: &BadRanges| bad.overlaps(Sector(sector)..Sector(sector + 1));
+                assert!(!(is(&sure) && is(&begun)) || is(&listed), "cut at {cut}: {sector} is forgotten");
+                assert!(is(&sure) || is(&begun) || !is(&listed), "cut at {cut}: {sector} was never bad");
+            }
+            if outcome != RunOutcome::PowerCut {
+                assert!(cut > 20 && listed.is_empty());
+                return;
+            }
+        }
+    }
+
+    /// The drive took the sectors back: what redundancy says was there is written, and nothing is
+    /// bad any more.
+    #[test]
+    fn bad_sectors_are_verified_and_cleared() {
+        let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
+        let devices = drives(&mut world, Version::V12);
+        let superblock_of = |world: &SimWorld| {
+            identify(Version::V12, &world.drive(&devices[1]).peek(4096, 4096), SECTORS).unwrap().unwrap()
+        };
+        let claimed = found(&world, &devices, Version::V12).unwrap();
+        let run = world.run(async move |core: Core| {
+            let started = claimed.launch(&core).await.unwrap();
+            let volume = started.handle.volume().open(&core).unwrap();
+            volume.write(0, Buf::copy_of(&bytes(1)), Durability::Fua).await.unwrap();
+            let books = started.books.unwrap();
+            let mut seats = books.state().seats().to_vec();
+            seats[1].bad = Arc::new([Sector(8)..Sector(24)].into_iter().collect());
+            let record = ArrayRecord {
+                change: RecordCause::Members,
+                dirty: false,
+                synced_below: Sector::MAX,
+                failed: MemberSet::EMPTY,
+                seats,
+            };
+            books.commit(&record).await.unwrap();
+        });
+        run.expect_done();
+        world.drive(&devices[1]).poke((64 + 8) * 512, &[0xee; 16 * 512]);
+        assert!(superblock_of(&world).features().contains(Features::BAD_BLOCKS));
+        let claimed = found(&world, &devices, Version::V12).unwrap();
+        let run = world.run(async move |core: Core| {
+            let array =
+                RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
+            let before = array.handle().status(&core).await.members[1].bad_sectors;
+            let left = array.clear_bad_blocks("1").await.unwrap();
+            let again = array.clear_bad_blocks("1").await.unwrap();
+            array.handle().stop(&core).await.unwrap();
+            (before, left, again)
+        });
+        assert_eq!(run.expect_done(), (16, 0, 0));
+        assert!(!superblock_of(&world).features().contains(Features::BAD_BLOCKS));
+        assert_ne!(world.drive(&devices[1]).peek((64 + 8) * 512, 512), [0xee; 512]);
+    }
+}

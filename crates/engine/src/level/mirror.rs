@@ -12,12 +12,12 @@ use wattle_rt::{Buf, BufMut, CoreIx, Device, Durability};
 use crate::lease::{queue, ranges};
 use crate::level::ArrayShard;
 use crate::level::plain::{Runs, sectors};
-use crate::member::{NoRoom, Outcome, Patience, WriteCost, read_by_block};
+use crate::member::{NoRoom, Outcome, Patience, WriteCost, in_time, read_by_block};
 use crate::model::bad_ranges::BadRanges;
 use crate::model::error::VolumeError;
 use crate::model::geometry::{Copies, Copy, MemberRun};
 use crate::model::health::Health;
-use crate::model::units::{SECTOR_BYTES, Sector, StripeNo};
+use crate::model::units::{MemberSet, SECTOR_BYTES, Sector, StripeNo};
 use crate::state::metadata::FailCause;
 use crate::state::{intent, sums};
 
@@ -180,11 +180,13 @@ struct Rest {
 
 /// Reads a piece that a copy could not deliver, block by block where that is necessary: each block
 /// from the first copy that has it. Rewrites the blocks that failed. This core owns the piece and
-/// the caller holds a permit.
+/// the caller holds a permit. Copies on members that were slow where the read came from, `avoid`,
+/// are asked last.
 pub(crate) async fn read_and_repair(
     shard: &Rc<ArrayShard>,
     lba: Sector,
     mut buf: BufMut,
+    avoid: MemberSet,
 ) -> (Result<(), VolumeError>, BufMut) {
     let len = sectors(buf.len());
     let _lock = shard.leases.ranges.lock(lba, lba + len).await;
@@ -196,7 +198,8 @@ pub(crate) async fn read_and_repair(
         // differ, always the first that can be read, however long that takes.
         let health = shard.members.health();
         order.sort_by_key(|copy| {
-            (shard.members.is_slow(copy.member), health.seats[copy.member.index()].write_mostly)
+            let slow = avoid.contains(copy.member) || shard.members.is_slow(copy.member);
+            (slow, health.seats[copy.member.index()].write_mostly)
         });
     }
     let needed = std::iter::once(lba..lba + len).collect();
@@ -233,7 +236,7 @@ async fn read_copy(
     let known = rest.bad.iter().find(|(other, _)| other.member == copy.member);
     let mut wanted = rest.needed.clone();
     known.iter().flat_map(|(_, bad)| bad.iter()).for_each(|range| wanted.remove(range));
-    for range in wanted.iter() {
+    'wanted: for range in wanted.iter() {
         let mut at = range.start;
         while at < range.end {
             // Asked anew for each part: the member may have been failed meanwhile.
@@ -246,8 +249,17 @@ async fn read_copy(
                 continue;
             }
             let len = part.end - part.start;
-            let (result, content) =
-                shard.members.read_one(copy.member, place(part.start), BufMut::alloc(bytes(len))).await;
+            let read = shard.members.read_one(copy.member, place(part.start), BufMut::alloc(bytes(len)));
+            let answer = match patience {
+                Patience::Deadline => in_time(&shard.members, read).await,
+                Patience::ToTheEnd => Some(read.await),
+            };
+            let Some((result, content)) = answer else {
+                // The member still has the buffer. What is left is asked of another copy.
+                shard.members.note_late(copy.member);
+                rest.late = true;
+                break 'wanted;
+            };
             let into = &mut buf[bytes(part.start - lba)..][..bytes(len)];
             rest.needed.remove(part.clone());
             let Err(error) = result else {

@@ -370,11 +370,12 @@ impl ArrayVolume {
             Err(error) => return (Err(error), buf),
         };
         let owner = mirror::owner(&self.shard, lba);
+        let avoid = self.shard.members.slow();
         let volume = self.clone();
         let work = async move {
             let _permit = permit;
             volume
-                .at(owner, move |shard| async move { mirror::read_and_repair(&shard, lba, buf).await })
+                .at(owner, move |shard| async move { mirror::read_and_repair(&shard, lba, buf, avoid).await })
                 .await
         };
         self.shard.core.spawn(work).await

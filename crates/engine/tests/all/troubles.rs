@@ -11,7 +11,9 @@ use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{
     ArrayHandle, ArraySpec, FailCause, MemberKey, MemberSpec, MemberState, Volume, VolumeError,
 };
-use wattle_rt::{Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, SimWorld, WorldConfig};
+use wattle_rt::{
+    Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, SimWorld, WorldConfig,
+};
 
 use crate::support::drives::drives;
 use crate::support::members::in_sync;
@@ -149,6 +151,41 @@ fn a_stalled_member_delays_one_read_by_the_deadline_and_the_next_not_at_all() {
         });
         run.expect_done();
     }
+}
+
+/// The core that owns the range has not met the stalled copy itself.
+#[test]
+fn a_stalled_copy_delays_reads_of_another_core_by_the_deadline_alone() {
+    let mut fixture = Fixture::new(Level::Raid1, 3);
+    let controls: Vec<_> = fixture.drives.iter().map(|drive| fixture.world.drive(drive)).collect();
+    let spec = fixture.spec();
+    let deadline = spec.tuning.read_deadline;
+    let run = fixture.world.run(async move |core: Core| {
+        let array = ArrayHandle::start(&core, spec, Box::new(Recorder::default())).await;
+        let volume = array.volume().open(&core).unwrap();
+        let bytes = fill(&volume).await;
+        // Copies that fail and copies that stall, in every order; the last one answers.
+        for (bad, stalled) in [(None, 0), (Some(0), 1), (Some(1), 0), (Some(2), 1), (Some(1), 2)] {
+            bad.into_iter().for_each(|slot: usize| (0..8).for_each(|sector| controls[slot].latent(sector)));
+            controls[stalled].stall(Duration::from_secs(60));
+            let handle = array.volume();
+            let expected = bytes[..4096].to_vec();
+            core.call(CoreIx(1), move |core| async move {
+                let volume = handle.open(&core).unwrap();
+                for _ in 0..4 {
+                    let started = core.now();
+                    assert!(read(&volume, 0, 4096).await == expected);
+                    let took = core.now() - started;
+                    assert!(took < 3 * deadline, "bad {bad:?}, stalled {stalled}: {took:?}");
+                }
+            })
+            .await;
+            core.sleep(Duration::from_secs(200)).await;
+            volume.write(0, BufMut::copy_of(&bytes[..4096]).freeze(), Durability::Fua).await.unwrap();
+        }
+        array.stop(&core).await.unwrap();
+    });
+    run.expect_done();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Where a device is known to hold nothing but zeros, without reading it.
 
 use super::{Device, Kind};
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -28,24 +29,36 @@ fn holes_of_file(fd: &OwnedFd, range: Range<u64>, count_max: usize) -> Vec<Range
     let mut holes = Vec::new();
     let mut at = range.start;
     while at < range.end && holes.len() < count_max {
-        let Some(hole) = seek(fd, at, libc::SEEK_HOLE) else { break };
+        let Ok(hole) = seek(fd, at, libc::SEEK_HOLE) else { break };
         if hole >= range.end {
             break;
         }
-        // Behind the last data there is none up to the end.
-        at = seek(fd, hole, libc::SEEK_DATA).unwrap_or(u64::MAX).min(range.end);
+        let data = match seek(fd, hole, libc::SEEK_DATA) {
+            // Behind the last data is a hole up to the end of the file, as it is by now: where the
+            // file was cut off, nothing can be read, and that is no zero.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => seek(fd, 0, libc::SEEK_END),
+            data => data,
+        };
+        let Ok(data) = data else { break };
+        at = data.min(range.end);
+        if at <= hole {
+            break;
+        }
         holes.push(hole..at);
     }
     holes
 }
 
-/// Where the next data or hole begins; `None` if there is none, or the file system cannot tell.
-/// Nothing uses the position of the file, which this moves.
-fn seek(fd: &OwnedFd, from: u64, what: i32) -> Option<u64> {
-    let from = libc::off_t::try_from(from).ok()?;
+/// Where the next data or hole begins, or the end is.
+///
+/// # Errors
+/// `ENXIO` if there is none; another one if the file system cannot tell. Nothing uses the position
+/// of the file, which this moves.
+fn seek(fd: &OwnedFd, from: u64, what: i32) -> io::Result<u64> {
+    let from = libc::off_t::try_from(from).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: lseek takes only integers; `fd` keeps the descriptor open.
     let at = unsafe { libc::lseek(fd.as_raw_fd(), from, what) };
-    u64::try_from(at).ok()
+    u64::try_from(at).map_err(|_| io::Error::last_os_error())
 }
 
 #[cfg(test)]
@@ -86,6 +99,11 @@ mod tests {
         assert_eq!(zero(&device, 0..8 * BLOCK, 1).len(), 1);
         assert_eq!(zero(&device, 5 * BLOCK..6 * BLOCK, 9), []);
         assert_eq!(zero(&device, BLOCK..2 * BLOCK, 9), one(BLOCK..2 * BLOCK));
+        // What is cut off is no hole.
+        file.set_len(7 * BLOCK).unwrap();
+        assert_eq!(zero(&device, 6 * BLOCK..8 * BLOCK, 9), one(6 * BLOCK..7 * BLOCK));
+        assert_eq!(zero(&device, 7 * BLOCK..8 * BLOCK, 9), []);
+        file.set_len(8 * BLOCK).unwrap();
         let part = device.part("part", BLOCK, 6 * BLOCK).unwrap();
         let holes = zero(&part, 0..6 * BLOCK, 9);
         assert_eq!((holes[0].clone(), holes[2].clone()), (0..BLOCK, 5 * BLOCK..6 * BLOCK));

@@ -205,8 +205,10 @@ impl Control {
             mismatch_sectors: findings.mismatch_sectors,
             mismatches: findings.listed,
             mismatches_not_listed: findings.not_listed,
+            agreed_sectors: findings.agreed_sectors,
             unreadable_sectors: findings.unreadable_sectors,
             late_sectors: findings.late_sectors,
+            alone_sectors: findings.alone_sectors,
             bad_sectors_passed_on: findings.passed_on_sectors,
             repaired: findings.repaired,
             sums: findings.sums,
@@ -283,11 +285,10 @@ impl JobSignals for Control {
 
 /// Whether anything is there twice.
 fn can_compare(geometry: &Geometry, health: &Health) -> bool {
-    let lost = health.lost().len();
     match geometry.kind() {
         LevelKind::Striped => false,
-        LevelKind::Parity => lost < geometry.redundancy(),
-        LevelKind::Mirrored => geometry.redundancy() > 0 && geometry.raid_disks() - lost > 1,
+        LevelKind::Parity => health.lost().len() < geometry.redundancy(),
+        LevelKind::Mirrored => geometry.has_copies_twice(&health.lost()),
     }
 }
 

@@ -373,11 +373,16 @@ impl Step<'_> {
             }
         }
         // Known bad sectors stay what they are unless a repair was asked for.
+        let mut rewritten = false;
         for place in defects.iter().filter(|place| unreadable.contains(place) || source.is_some()) {
             if agreed {
                 writes.add(place.0, place.1, first.1.clone());
                 self.note_repair();
+                rewritten = true;
             }
+        }
+        if others.is_empty() && !rewritten && piece.places.len() > 1 {
+            self.found.alone_sectors += piece.len.0;
         }
     }
 
@@ -418,6 +423,7 @@ impl Step<'_> {
             _ => None,
         };
         let Some(right) = right else { return };
+        self.found.agreed_sectors += blocks.0;
         for (at, (place, _)) in found.iter().enumerate() {
             if content(at) != content(right) {
                 writes.add(place.0, place.1 + offset, found[right].1.slice(here.clone()));

@@ -73,8 +73,10 @@ pub enum MismatchKind {
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub mismatches: Vec<Mismatch>,
+    pub agreed_sectors: u64,
     pub unreadable_sectors: u64,
     pub late_sectors: u64,
+    pub alone_sectors: u64,
     pub passed_on_sectors: u64,
     pub repaired: u64,
     pub sums: SumFindings,
@@ -86,8 +88,10 @@ pub(super) struct Findings {
     pub listed: Vec<Mismatch>,
     pub not_listed: u64,
     pub mismatch_sectors: u64,
+    pub agreed_sectors: u64,
     pub unreadable_sectors: u64,
     pub late_sectors: u64,
+    pub alone_sectors: u64,
     pub passed_on_sectors: u64,
     pub repaired: u64,
     pub sums: SumFindings,
@@ -119,8 +123,10 @@ impl Mismatch {
 
 impl Findings {
     pub fn take(&mut self, found: Found) {
+        self.agreed_sectors += found.agreed_sectors;
         self.unreadable_sectors += found.unreadable_sectors;
         self.late_sectors += found.late_sectors;
+        self.alone_sectors += found.alone_sectors;
         self.passed_on_sectors += found.passed_on_sectors;
         self.repaired += found.repaired;
         self.sums.proven_sectors += found.sums.proven_sectors;

@@ -458,7 +458,8 @@ impl Step<'_> {
                 // Known bad sectors stay what they are unless a repair was asked for.
                 let rewrite = |slot: &MemberIx| unreadable.contains(*slot) || source.is_some();
                 let rewrite: Vec<MemberIx> = defects.into_iter().filter(rewrite).collect();
-                let can = part.missing(&have) <= part.parity_at_hand(&have) && self.trusted(&health, part);
+                let (missing, parity) = (part.missing(&have), part.parity_at_hand(&have));
+                let can = missing <= parity && self.trusted(&health, part);
                 if can && agreed && !rewrite.is_empty() {
                     let len = bytes(range.end - range.start);
                     for slot in part.data().chain(rewrite.iter().copied()) {
@@ -472,6 +473,8 @@ impl Step<'_> {
                     self.note_repaired(rewrite.len());
                 } else if !can {
                     self.found.unreadable_sectors += (range.end - range.start).0;
+                } else if missing >= parity {
+                    self.found.alone_sectors += (range.end - range.start).0;
                 }
             }
             self.store_proven(proven).await?;
@@ -562,9 +565,11 @@ impl Step<'_> {
             let verdict = self.disagrees(&sectors);
             self.found
                 .add(Mismatch { sums: verdict, ..self.mismatch(part, &sectors, culprit, culprit_block) });
+            let mut agreed = false;
             let mut rewrite = |slot: MemberIx, bytes: &[u8]| {
                 let buf = Buf::copy_of(bytes);
                 health.writable_for(slot).for_each(|seat| writes.add(seat, sectors.start, buf.clone()));
+                agreed = true;
             };
             let fresh = |slot: MemberIx| if slot == p { &fresh_p } else { &fresh_q };
             match source {
@@ -590,6 +595,9 @@ impl Step<'_> {
                     _ => {}
                 },
                 _ => {}
+            }
+            if agreed {
+                self.found.agreed_sectors += (sectors.end - sectors.start).0;
             }
         }
     }

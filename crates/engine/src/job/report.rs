@@ -106,10 +106,15 @@ pub struct FinishedJob {
     pub mismatches: Vec<Mismatch>,
     /// How many more places there are than are listed.
     pub mismatches_not_listed: u64,
+    /// Of these, those that a repair rewrote so that they agree.
+    pub agreed_sectors: u64,
     /// Sectors that could not be had from any source.
     pub unreadable_sectors: u64,
     /// Sectors that were not compared, because a member did not answer in time.
     pub late_sectors: u64,
+    /// Sectors that were not compared, because what they would be compared with is missing, or
+    /// listed as bad.
+    pub alone_sectors: u64,
     /// Sectors that a member was to get and no other has: recorded as bad on it.
     pub bad_sectors_passed_on: u64,
     /// Blocks that could not be read and were rewritten.

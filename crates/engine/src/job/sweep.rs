@@ -634,6 +634,15 @@ impl<'a> Sweep<'a> {
                 true
             }
             Task::Check | Task::Repair(_) => {
+                let wrote = |progress: &mut Progress| {
+                    let findings = &progress.findings;
+                    findings.repaired + findings.agreed_sectors + findings.sums.proven_sectors > 0
+                };
+                let wrote = self.with_progress(wrote).unwrap_or_default();
+                if wrote && matches!(*self.task, Task::Repair(_)) && self.home.settle_repair().await.is_err()
+                {
+                    return false;
+                }
                 self.control.request.borrow_mut().take();
                 if self.record {
                     let recorded = self.home.finish_sums().await;

@@ -286,9 +286,10 @@ impl Members {
     }
 
     /// Decides what a read error means: the member is gone (`true`), or only these sectors could
-    /// not be read. Bad sectors alone never cost a member that the others cannot replace, and those
-    /// that have bad sectors too are not counted on. What is not in a copy was known before, and
-    /// says nothing of the drive that the copy is on.
+    /// not be read. Bad sectors alone never cost a member that the others cannot replace: those
+    /// that have bad sectors too are not counted on, whether they were met now or are listed, nor
+    /// is parity before a resync. What is not in a copy was known before, and says nothing of the
+    /// drive that the copy is on.
     pub fn judge_read_error(&self, member: MemberIx, error: IoError) -> bool {
         if error == IoError::NOT_COPIED {
             return false;
@@ -298,12 +299,15 @@ impl Members {
         if error.kind() != IoErrorKind::Medium {
             return true;
         }
-        if load.read_errors.get() <= self.fixed.limits.read_errors_max {
+        let (health, geometry) = (self.health.borrow(), &self.fixed.geometry);
+        if load.read_errors.get() <= self.fixed.limits.read_errors_max || !health.parity_trusted(geometry) {
             return false;
         }
-        let with_bad = (0..).zip(&self.loads).filter(|(_, load)| load.read_errors.get() > 0);
-        let without = with_bad.map(|(seat, _)| MemberIx(seat)).collect();
-        self.fixed.geometry.survives(&self.health.borrow().lost().union(&without))
+        let has_bad = |seat: &MemberIx| {
+            self.load(*seat).read_errors.get() > 0 || !health.seats[seat.index()].bad.is_empty()
+        };
+        let with_bad = (0..health.slots() as u16).map(MemberIx).filter(has_bad);
+        geometry.survives(&health.lost().iter().chain(with_bad).collect())
     }
 
     /// The version of the health in which the member took its seat.

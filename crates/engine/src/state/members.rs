@@ -277,12 +277,71 @@ impl Home {
         if !has_room(&health, seat, &bad) {
             let seats: MemberSet = [seat].into_iter().collect();
             let without = health.apply(&self.fixed.geometry, Event::Failed(seats));
-            if without.broken {
+            if without.broken || self.makes_up_for_bad_sectors(seat) {
                 return Err(VolumeError::Unreadable);
             }
             return self.fail_in_turn(seats, FailCause::BadBlocks).await;
         }
         self.record_in_turn(Some(Event::BadSectors { seat, bad }), RecordCause::Members).await
+    }
+
+    /// A member did not take a client's write: it holds old content there. It is failed, unless bad
+    /// sectors of others could not be had any more without it; what it missed counts as bad then.
+    /// Recorded when this returns. Sectors of others that were bad and took the write are `mended`.
+    ///
+    /// # Errors
+    /// Nothing else has what it missed either, or the array breaks.
+    pub async fn missed_write(
+        &self,
+        member: Occupant,
+        sectors: Range<Sector>,
+        mended: &[(MemberIx, Range<Sector>)],
+    ) -> Result<(), VolumeError> {
+        let _turn = self.transition.acquire(1).await;
+        let (health, seat) = (self.health(), member.seat);
+        if !health.holds(member) {
+            return Ok(());
+        }
+        let is_needed = !health.broken && !self.has_ended() && self.makes_up_for_bad_sectors(seat);
+        let listed = changed_bad(&health, seat, |bad| bad.insert(sectors.clone()));
+        let good = (0..health.slots() as u16).map(MemberIx).filter_map(|slot| {
+            let ranges = mended.iter().filter(|(on, _)| *on == slot).map(|(_, range)| range.clone());
+            changed_bad(&health, slot, |bad| ranges.for_each(|range| bad.remove(range)))
+                .map(|bad| (slot, bad))
+        });
+        // All in one record: what others took now is what makes up for this member.
+        let changes: Vec<_> = listed.map(|bad| (seat, bad)).into_iter().chain(good).collect();
+        if !is_needed || !changes.iter().all(|(slot, bad)| has_room(&health, *slot, bad)) {
+            return self.fail_in_turn([seat].into_iter().collect(), FailCause::Write).await;
+        }
+        for (seat, bad) in changes {
+            self.enter(Event::BadSectors { seat, bad }).await?;
+        }
+        let is_elsewhere = self.is_elsewhere(seat, sectors);
+        self.commit(RecordCause::Members, self.is_dirty()).await?;
+        if is_elsewhere { Ok(()) } else { Err(VolumeError::WriteFailed) }
+    }
+
+    /// Whether what a member has in these sectors can be had without it.
+    fn is_elsewhere(&self, seat: MemberIx, sectors: Range<Sector>) -> bool {
+        let (health, geometry) = (self.health(), &self.fixed.geometry);
+        let lost = health.lost();
+        let lacks = |slot: MemberIx, range: Range<Sector>| {
+            lost.contains(slot) || health.seats[slot.index()].bad.overlaps(range)
+        };
+        match geometry.kind() {
+            LevelKind::Mirrored => (sectors.start.0..sectors.end.0).all(|sector| {
+                let Some(lba) = geometry.array_sector_at(seat, Sector(sector)) else { return true };
+                let copies = geometry.copies(lba);
+                let mut others = copies.iter().filter(|copy| copy.member != seat);
+                others.any(|copy| !lacks(copy.member, copy.sector..copy.sector + Sector(1)))
+            }),
+            LevelKind::Parity | LevelKind::Striped => {
+                let slots = (0..health.slots() as u16).map(MemberIx);
+                geometry
+                    .survives(&slots.filter(|slot| *slot == seat || lacks(*slot, sectors.clone())).collect())
+            }
+        }
     }
 
     /// Sectors of a member that were bad hold something that others hold too. Recorded when this

@@ -1,7 +1,8 @@
 //! What follows from writes to members: the one place where that is decided.
 //!
-//! A member that missed a client's write would show old content, so it is failed; sectors that
-//! missed a content which redundancy has as well are recorded as bad. Sectors that were listed as
+//! A member that missed a client's write would show old content, so it is failed, or where others
+//! need it for what they lack, what it missed is recorded as bad; so are sectors that missed a
+//! content which redundancy has as well. Sectors that were listed as
 //! bad and took a write hold something now, which is recorded before anything relies on it.
 
 use std::ops::Range;
@@ -49,7 +50,7 @@ impl StateShard {
     ) -> Result<(), VolumeError> {
         // Before anything else: exclude the members that missed the write from reads.
         if !outcome.is_whole() && cost == WriteCost::Member {
-            self.fail(outcome.failed(), FailCause::Write).await.map_err(|_| outcome.error())?;
+            self.exclude(&outcome).await.map_err(|_| outcome.error())?;
         }
         let mut result = Ok(());
         if cost == WriteCost::Sectors {
@@ -63,10 +64,24 @@ impl StateShard {
         result
     }
 
-    /// A member that cannot record its bad sectors, or failed in another way, is failed.
+    /// Keeps what missed a client's write from being read.
+    async fn exclude(&self, outcome: &Outcome) -> Result<(), VolumeError> {
+        match &outcome.losses[..] {
+            // Sectors of several members would have to be weighed against each other.
+            [WriteLoss { seat, sectors, error }] if error.kind() == IoErrorKind::Medium => {
+                let (member, sectors, mended) =
+                    (self.occupant(*seat), sectors.clone(), outcome.mended.clone());
+                self.home(move |home| async move { home.missed_write(member, sectors, &mended).await }).await
+            }
+            _ => self.fail(outcome.failed(), FailCause::Write).await,
+        }
+    }
+
+    /// A member that cannot record its bad sectors, or failed in another way, is failed; so is one
+    /// that is to replace another, which still has what it did not take.
     async fn record_loss(&self, WriteLoss { seat, sectors, error }: WriteLoss) -> Result<(), VolumeError> {
         match error.kind() {
-            IoErrorKind::Medium => {
+            IoErrorKind::Medium if seat.index() < self.fixed.geometry.raid_disks() => {
                 let bad = move |bad: &mut BadRanges| bad.insert(sectors);
                 let member = self.occupant(seat);
                 self.home(move |home| async move { home.set_bad(member, bad).await }).await

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level};
+use wattle_engine::job::JobKind;
 use wattle_engine::metadata::ArrayRecord;
 use wattle_engine::state::ppl::{LogArea, LogEntry, LogFormat, LogSpec};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, MemberState, Volume};
+use wattle_engine::{ArrayHandle, ArraySpec, Job, MemberSpec, MemberState, Volume};
 use wattle_rt::{
     Buf, BufMut, Core, Device, DriveConfig, DriveControl, Durability, SimWorld, Unmap, WorldConfig,
     WriteRecord,
@@ -466,4 +467,52 @@ fn logs_in_use_are_not_emptied_because_another_core_asked_too() {
         let newest = fixture.newest(fixture.parity(stripe as u64));
         assert_eq!(newest, [[first, BLOCK as u64, BLOCK as u64]], "stripe {stripe}");
     }
+}
+
+/// What an entry says of a row is not right any more once parity was repaired: followed after a
+/// crash, it would undo that.
+#[test]
+fn no_entry_outlives_a_repair() {
+    for cores in [1, 3] {
+        let mut fixture = Fixture::new(cores);
+        let parity = fixture.parity(0);
+        let wrong = fixture.drive(parity);
+        let spec = fixture.spec(&[]);
+        fixture.run(spec, async |core, array, volume| {
+            write(&volume, 0, BLOCK, 1).await;
+            wrong.poke(DATA_BYTES + 512, &[0x55; 512]);
+            write(&volume, BLOCK, BLOCK, 2).await;
+            array.start_job(&core, Job::Repair { range: None, source: None }).await.unwrap();
+            let report = loop {
+                match array.report(&core).await {
+                    Some(report) if report.action == JobKind::Repair => break report,
+                    _ => core.sleep(Duration::from_millis(1)).await,
+                }
+            };
+            assert!(report.agreed_sectors > 0, "{report:?}");
+        });
+        for slot in 0..MEMBERS {
+            assert_eq!(fixture.log(slot).1, <[[u64; 3]; 0]>::default(), "{cores} cores, slot {slot}");
+        }
+    }
+}
+
+/// A refused write leaves a row as it is logged: the next one of the slot is not refused for it.
+#[test]
+fn a_write_that_is_refused_is_in_the_way_of_no_other() {
+    let mut fixture = Fixture::new(1);
+    let parity = fixture.parity(0);
+    let other = (0..MEMBERS).find(|slot| *slot != parity).unwrap();
+    let mut spec = fixture.spec(&[other]);
+    // Three blocks in one entry, and room for one: the middle one cannot be taken out.
+    spec.members[parity].bad = [Sector(0)..Sector(3 * BLOCK as u64 / 512)].into_iter().collect();
+    spec.members[parity].bad_entries_max = 1;
+    let stripes = MEMBERS as u64;
+    assert_eq!(fixture.parity(stripes), parity);
+    fixture.run(spec, async |_, _, volume| {
+        let buf = Buf::copy_of(&[7; BLOCK]);
+        let refused = volume.write(BLOCK as u64, buf, Durability::Cached).await;
+        assert_eq!(refused, Err(wattle_engine::VolumeError::Unreadable));
+        write(&volume, stripes as usize * STRIPE_BYTES, BLOCK, 8).await;
+    });
 }

@@ -86,6 +86,7 @@ pub fn begun(run: u64, action: JobKind, source: Option<String>, started: String)
         repaired_sectors: 0,
         unreadable_sectors: 0,
         late_sectors: 0,
+        alone_sectors: 0,
         rewritten_blocks: 0,
         mismatches: Vec::new(),
         truncated: false,
@@ -108,6 +109,7 @@ pub fn ended(begun: &ScrubReport, end: &Ended, seats: &Seats<'_>) -> ScrubReport
         repaired_sectors: repaired_sectors(begun, end),
         unreadable_sectors: end.unreadable_sectors,
         late_sectors: end.late_sectors,
+        alone_sectors: end.alone_sectors,
         rewritten_blocks: end.repaired,
         mismatches: end.mismatches.iter().map(|mismatch| place(mismatch, seats)).collect(),
         truncated: end.mismatches_not_listed > 0,
@@ -116,17 +118,11 @@ pub fn ended(begun: &ScrubReport, end: &Ended, seats: &Seats<'_>) -> ScrubReport
     }
 }
 
-/// What a repair made to agree. From the data or from one member's copy that is everything; from
-/// what is proved or what most copies say, it is each place where one member was the odd one out.
+/// What a repair made to agree.
 fn repaired_sectors(begun: &ScrubReport, end: &Ended) -> u64 {
     match (begun.action.as_str(), begun.source.as_deref()) {
-        ("repair", Some("proof" | "majority")) => {
-            let proved = end.mismatches.iter().filter(|mismatch| mismatch.culprit.is_some());
-            proved.map(|mismatch| (mismatch.member.end - mismatch.member.start).0).sum()
-        }
         ("repair", Some("record")) => end.sums.proven_sectors,
-        ("repair", _) => end.mismatch_sectors,
-        _ => 0,
+        _ => end.agreed_sectors,
     }
 }
 

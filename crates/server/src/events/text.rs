@@ -21,6 +21,10 @@ pub fn scrub_end(scrub: &ScrubReport) -> String {
     if scrub.late_sectors > 0 {
         unreadable.push_str(&format!(", {} sectors were not read in time", scrub.late_sectors));
     }
+    if scrub.alone_sectors > 0 {
+        let alone = counted(scrub.alone_sectors);
+        unreadable.push_str(&format!(", {alone} with nothing left to compare"));
+    }
     if let Some(record) = &scrub.record {
         if record.proven_sectors + record.rotted_sectors > 0 {
             let rotted = counted(record.proven_sectors + record.rotted_sectors);

@@ -654,6 +654,9 @@ pub struct ScrubReport {
     /// Sectors that were not compared, because a member did not answer in time.
     #[serde(default)]
     pub late_sectors: u64,
+    /// Sectors that were not compared, because what they would be compared with is missing or bad.
+    #[serde(default)]
+    pub alone_sectors: u64,
     /// Blocks that could not be read and were rewritten from redundancy.
     #[serde(default)]
     pub rewritten_blocks: u64,

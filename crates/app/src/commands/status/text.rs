@@ -472,6 +472,7 @@ mod tests {
             repaired_sectors: 0,
             unreadable_sectors: 0,
             late_sectors: 0,
+            alone_sectors: 0,
             rewritten_blocks: 0,
             mismatches: Vec::new(),
             truncated: false,

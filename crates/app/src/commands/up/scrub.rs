@@ -87,7 +87,9 @@ pub fn run(stacks: &[&StackConfig], args: &UpArgs) -> Result<ExitCode, Problem> 
             let run = end.scrubs.first();
             run.iter().for_each(|run| output::note(&scrub_line(run)));
             let clean = |run: &ScrubReport| {
-                run.outcome == "done" && run.mismatch_sectors + run.unreadable_sectors + run.late_sectors == 0
+                run.outcome == "done"
+                    && run.mismatch_sectors + run.unreadable_sectors + run.late_sectors + run.alone_sectors
+                        == 0
             };
             if !run.is_some_and(clean) {
                 status = ExitCode::from(FOUND);

@@ -11,8 +11,9 @@ use super::{Work, refusal};
 use crate::lease::queue::{WritePiece, goes_on};
 use crate::member::Outcome;
 use crate::model::error::VolumeError;
-use crate::model::health::Health;
+use crate::model::health::{Health, MemberState};
 use crate::model::plan::{self, BlockSet, Method, WritePlan};
+use crate::model::units::MemberIx;
 use crate::state::intent;
 use crate::state::metadata::FailCause;
 use crate::state::ppl::{self, LogError};
@@ -98,6 +99,12 @@ impl Work<'_> {
                 )
                 .await
                 {
+                    // Entries are cut so that they can be followed without a member that is lost
+                    // (`ppl::cut`): those of members as they were by then are not waited for.
+                    Ok(ticket) if self.has_lost_data_since(&health) => {
+                        ticket.release(&self.shard.state, true);
+                        continue;
+                    }
                     Ok(ticket) => Some(ticket),
                     Err(LogError::NoParity) => continue,
                     Err(LogError::Ended(error)) => return Err(error),
@@ -113,11 +120,23 @@ impl Work<'_> {
                 self.keep(&health, rows, left);
             }
             if let Some(ticket) = ticket {
-                ticket.release(&self.shard.state, result.is_ok());
+                // All writes have ended, and what a member missed is recorded, or else the array is
+                // broken: a write that is refused for another reason left the row as it is logged.
+                let well = result.is_ok() || !self.shard.members.is_broken();
+                ticket.release(&self.shard.state, well);
             }
             return result.map(|()| None);
         }
         Err(VolumeError::Unreadable)
+    }
+
+    /// Whether a data member of this stripe that was in sync in `health` is no more.
+    fn has_lost_data_since(&self, health: &Health) -> bool {
+        let now = self.shard.members.health();
+        let lost = |slot: MemberIx| {
+            health.state(slot) == MemberState::InSync && now.state(slot) != MemberState::InSync
+        };
+        now.epoch != health.epoch && (0..self.blocks()).any(|block| lost(self.map.data_member(block)))
     }
 
     /// How often a batch is tried: a bound that only members are beyond which fail more and more.

@@ -181,6 +181,11 @@ impl Mirror {
         self.copy_sets().all(|set| !set.without(lost).is_empty())
     }
 
+    /// Whether some chunk has two copies on members that are not lost.
+    pub fn has_copies_twice(&self, lost: &MemberSet) -> bool {
+        self.copy_sets().any(|set| set.without(lost).len() > 1)
+    }
+
     /// What is wrong with the layout on this number of members, judged on the whole pattern: on a
     /// tiny array the chunks that are hit may not exist.
     pub fn hazard(&self) -> Option<Hazard> {

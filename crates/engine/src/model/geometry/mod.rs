@@ -261,6 +261,12 @@ impl Geometry {
         }
     }
 
+    /// Whether anything is there in two copies without these members.
+    #[must_use]
+    pub fn has_copies_twice(&self, lost: &MemberSet) -> bool {
+        matches!(&self.map, Map::Mirrored(mirror) if mirror.has_copies_twice(lost))
+    }
+
     /// What is wrong with the layout, if anything is.
     #[must_use]
     pub fn hazard(&self) -> Option<Hazard> {

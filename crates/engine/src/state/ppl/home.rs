@@ -7,7 +7,7 @@ use crate::model::health::Seat;
 use crate::state::Home;
 use crate::state::home::{Flushed, Recorded};
 use crate::state::metadata::FailCause;
-use crate::state::ppl;
+use crate::state::ppl::{self, LogShard};
 
 impl Home {
     /// Empties the members' logs before the array is recorded dirty for the first time; and lets
@@ -42,18 +42,44 @@ impl Home {
             // Every core asks by itself, and what the first one began must not be emptied again.
             let Some(log) = shard.log.as_ref().filter(|log| !log.is_enabled()) else { return Ok(()) };
             home.flush().await?;
-            let _turn = home.transition.acquire(1).await;
-            loop {
-                let failed = ppl::prepare(&shard, log, true).await;
-                if failed.is_empty() {
-                    break;
-                }
-                home.fail_in_turn(failed, FailCause::Log).await?;
-            }
+            home.empty_logs(log).await?;
             home.have_entries().await;
             Ok(())
         })
         .await?
+    }
+
+    /// A repair has ended: what it wrote is made durable. It wrote parity without entries, so what
+    /// is logged of these rows from before is not right any more: after a crash it would undo the
+    /// repair. With no write in flight the logs are emptied.
+    pub(crate) async fn settle_repair(self: &Rc<Self>) -> Result<(), VolumeError> {
+        if !self.shard().log.as_ref().is_some_and(LogShard::is_enabled) {
+            return self.flush().await;
+        }
+        let home = self.clone();
+        self.exclusively(async move |_pass| {
+            home.flush().await?;
+            let shard = home.shard();
+            let Some(log) = &shard.log else { return Ok(()) };
+            home.on_every_core(|shard| async move {
+                shard.log.iter().for_each(LogShard::begin_anew);
+            })
+            .await;
+            home.empty_logs(log).await
+        })
+        .await?
+    }
+
+    /// Empties all logs. Exclusively, after a flush.
+    async fn empty_logs(&self, log: &LogShard) -> Result<(), VolumeError> {
+        let _turn = self.transition.acquire(1).await;
+        loop {
+            let failed = ppl::prepare(&self.shard(), log, true).await;
+            if failed.is_empty() {
+                return Ok(());
+            }
+            self.fail_in_turn(failed, FailCause::Log).await?;
+        }
     }
 
     pub(crate) async fn have_entries(&self) {

@@ -126,6 +126,12 @@ impl LogShard {
         self.enabled.set(true);
     }
 
+    /// All logs are about to be emptied again.
+    pub fn begin_anew(&self) {
+        self.prepared.set(false);
+        self.slots.iter().for_each(SlotLog::begin_anew);
+    }
+
     /// A member's log was emptied: it starts anew.
     pub fn forget(&self, device: &Device) {
         self.slots.iter().for_each(|slot| slot.forget(device));

@@ -59,6 +59,11 @@ impl SlotLog {
         }
     }
 
+    /// The next log is the first of its area, on every member.
+    pub fn begin_anew(&self) {
+        self.state.borrow_mut().next.clear();
+    }
+
     pub fn forget(&self, device: &Device) {
         self.state.borrow_mut().next.retain(|(on, _)| !on.same(device));
     }

@@ -340,3 +340,86 @@ fn exclusive_requests_pass_between_steps() {
         fixture.verify(&fixture.slots(), &model, "in the end");
     }
 }
+
+/// What is said to have been repaired was written.
+#[test]
+fn a_repair_counts_what_it_made_to_agree_and_nothing_else() {
+    let raid1 = CASES.iter().find(|case| case.level == Level::Raid1 && case.members == 3).unwrap();
+    let raid10 = CASES.iter().find(|case| case.level == Level::Raid10 && case.layout == 0x102).unwrap();
+    let raid6 = CASES.iter().find(|case| case.level == Level::Raid6 && case.members == 5).unwrap();
+    let from = |slot| Some(RepairSource::CopyFrom(MemberIx(slot)));
+    // The slot with the wrong sector, one that is missing, the source, and what it can mend.
+    let rows = [
+        (raid1, 2, None, from(0), 1),
+        (raid1, 2, Some(1), from(1), 0),
+        (raid1, 2, None, Some(RepairSource::Majority), 1),
+        (raid10, 3, None, from(0), 0),
+        (raid10, 3, None, from(2), 1),
+        (raid6, 1, None, Some(RepairSource::ParityFromData), 1),
+        (raid6, 1, Some(4), Some(RepairSource::ParityFromData), 0),
+    ];
+    for (case, wrong, missing, source, mended) in rows {
+        let mut fixture = Fixture::new(*case, 8, 2);
+        fixture.populate(40);
+        flip(&fixture.drive(wrong), 100, 5);
+        let mut spec = fixture.spec();
+        missing.into_iter().for_each(|slot: usize| spec.members[slot] = MemberSpec::missing());
+        let report = job(&mut fixture, spec.clone(), repair(source)).unwrap();
+        let found = (report.mismatch_sectors, report.agreed_sectors);
+        assert_eq!(found, (1, mended), "{case:?} {missing:?} {source:?}");
+        let report = job(&mut fixture, spec, CHECK).unwrap();
+        assert_eq!(report.mismatch_sectors, 1 - mended, "{case:?} {missing:?} {source:?}");
+    }
+}
+
+#[test]
+fn what_had_nothing_to_be_compared_with_is_told() {
+    let raid5 = CASES.iter().find(|case| case.level == Level::Raid5 && case.members == 4).unwrap();
+    let raid1 = CASES.iter().find(|case| case.level == Level::Raid1 && case.members == 2).unwrap();
+    let raid10 = CASES.iter().find(|case| case.level == Level::Raid10 && case.layout == 0x102).unwrap();
+    for case in [raid5, raid1] {
+        let mut fixture = Fixture::new(*case, 9, 2);
+        fixture.populate(41);
+        let mut spec = fixture.spec();
+        spec.members[1].bad = [Sector(100)..Sector(104)].into_iter().collect();
+        let report = job(&mut fixture, spec, CHECK).unwrap();
+        assert_eq!((report.mismatch_sectors, report.alone_sectors), (0, 4), "{case:?}");
+    }
+    // One pair has lost a member; then each has.
+    let mut fixture = Fixture::new(*raid10, 10, 2);
+    fixture.populate(42);
+    let mut spec = fixture.spec();
+    spec.members[1] = MemberSpec::missing();
+    let report = job(&mut fixture, spec.clone(), CHECK).unwrap();
+    let half = fixture.geometry.array_sectors().0 / 2;
+    assert_eq!((report.mismatch_sectors, report.alone_sectors), (0, half));
+    spec.members[3] = MemberSpec::missing();
+    assert_eq!(job(&mut fixture, spec, CHECK), Err(JobError::NothingToCheck));
+}
+
+/// A drive that loses its cache right after a repair was reported.
+#[test]
+fn what_is_reported_repaired_is_durable() {
+    for &case in CASES.iter().filter(|case| case.level == Level::Raid6 || case.level == Level::Raid1) {
+        let mut fixture = Fixture::new(case, 11, 1);
+        let model = fixture.populate(43);
+        flip(&fixture.drive(1), 100, 5);
+        let source = match case.level {
+            Level::Raid1 => RepairSource::CopyFrom(MemberIx(0)),
+            _ => RepairSource::Raid6Culprit,
+        };
+        let (spec, drives, records) = (fixture.spec(), fixture.drives.clone(), fixture.records.clone());
+        let control = fixture.drive(1);
+        let run = fixture.world.run(async move |core: Core| {
+            let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
+            array.start_job(&core, repair(Some(source))).await.unwrap();
+            while array.report(&core).await.is_none_or(|report| report.action != JobKind::Repair) {
+                core.sleep(Duration::from_micros(100)).await;
+            }
+            control.lose_cache();
+            array.stop(&core).await.unwrap();
+        });
+        run.expect_done();
+        fixture.verify(&fixture.slots(), &model, "repaired, and then without what was not durable");
+    }
+}

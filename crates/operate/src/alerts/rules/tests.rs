@@ -292,6 +292,7 @@ fn scrub(run: u64, mismatch_sectors: u64, secs: u64) -> ScrubReport {
         repaired_sectors: 0,
         unreadable_sectors: 0,
         late_sectors: 0,
+        alone_sectors: 0,
         rewritten_blocks: 0,
         mismatches: Vec::new(),
         truncated: false,

@@ -15,4 +15,10 @@ pub mod nvme;
 pub mod ublk;
 pub mod vhost;
 
+use std::time::Duration;
+
+/// Until it is tried again to take a connection, or to wait for something: when that fails,
+/// descriptors are short mostly, and connections that end free some.
+const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(100);
+
 pub use address::{Address, AddressError, NbdAddress, NvmeAddress, UblkAddress};

@@ -19,6 +19,7 @@ use super::execute::{Reply, Shard, execute};
 use super::limits::{COPY_BYTES_MAX, CORE_BYTES_MAX, MESSAGES_AT_ONCE_MAX, REQUEST_BYTES_MAX};
 use super::protocol::{FuseErrno, HEAD_BYTES, reply_header};
 use super::request::{FuseCommand, FuseStep, decide, parse};
+use crate::OUT_OF_DESCRIPTORS_PAUSE;
 
 /// One core's queue.
 pub(super) struct Session {
@@ -81,7 +82,10 @@ async fn receive(session: &Rc<Session>) {
             Some(error) if is_gone(error) => return,
             // What came is done first; mostly the answers bring the next requests.
             _ if came > 0 => session.core.yield_now().await,
-            _ if session.core.readable(&session.queue).await.is_err() => return,
+            // It takes a descriptor, of which there may be none just now.
+            _ if session.core.readable(&session.queue).await.is_err() => {
+                session.core.sleep(OUT_OF_DESCRIPTORS_PAUSE).await;
+            }
             _ => {}
         }
     }

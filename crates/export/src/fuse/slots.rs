@@ -17,6 +17,7 @@ use wattle_rt::{Buf, Core, Either, race};
 use super::execute::{Reply, Shard, execute};
 use super::protocol::{FuseErrno, HEADER_BYTES, Header, Out, reply_header};
 use super::request::{FuseCommand, FuseRequest, FuseStep, decide};
+use crate::OUT_OF_DESCRIPTORS_PAUSE;
 
 struct Slots {
     core: Core,
@@ -61,7 +62,12 @@ async fn turn(slots: &Rc<Slots>, mut came: Vec<usize>) {
             let waiting = readable.get_or_insert_with(|| slots.core.readable(&*slots.ring.borrow()));
             match race(waiting, slots.answered.wait()).await {
                 Either::First(Ok(())) => readable = None,
-                Either::First(Err(_)) => return,
+                // It takes a descriptor, of which there may be none just now. That the mount is
+                // gone, a turn says.
+                Either::First(Err(_)) => {
+                    readable = None;
+                    slots.core.sleep(OUT_OF_DESCRIPTORS_PAUSE).await;
+                }
                 Either::Second(()) => {}
             }
         }

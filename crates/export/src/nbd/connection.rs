@@ -312,7 +312,8 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
         Err(errno) => {
             let hold = connection.account.take(&connection.core, 0).await;
             let payload = u32::try_from(request.payload_bytes(connection.agreed.headers));
-            input.skip(payload.map_err(|_| ReadEnd::NotARequest)? as usize).await?;
+            let payload = payload.map_err(|_| ReadEnd::NotARequest)? as usize;
+            connection.from_client(payload, input, async |input| input.skip(payload).await).await?;
             connection.reply(&request, hold, Err(errno));
             return Ok(());
         }
@@ -380,12 +381,24 @@ async fn write_replies(connection: Rc<Connection>) {
 
 impl Connection {
     async fn payload(&self, input: &mut Input, length: usize) -> Result<Buf, Ended> {
+        let payload = self.from_client(length, input, async |input| input.payload(length).await).await;
+        payload.map(BufMut::freeze)
+    }
+
+    /// Takes what belongs to a request: a client that does not send it is waited for, and counts as
+    /// idle after some time.
+    async fn from_client<T>(
+        &self,
+        length: usize,
+        input: &mut Input,
+        take: impl AsyncFnOnce(&mut Input) -> Result<T, Ended>,
+    ) -> Result<T, Ended> {
         if input.bytes().len() < length {
             self.account.wait_begins(ClientWait::Payload, self.core.now());
         }
-        let payload = input.payload(length).await;
+        let taken = take(input).await;
         self.account.wait_ends(ClientWait::Payload);
-        payload.map(BufMut::freeze)
+        taken
     }
 
     /// Does what a request asks for. The data of a read comes back.

@@ -14,6 +14,7 @@ use wattle_rt::{Core, CoreIx, Instant, JoinHandle, Listener, Stream};
 
 use super::connection::{self, OpenExport, Shard, TlsFailure};
 use super::limits::Limits;
+use crate::OUT_OF_DESCRIPTORS_PAUSE;
 use crate::clients::connections::{Begun, Connections};
 use crate::clients::memory::{Idle, Memory};
 use wattle_rt::{Either, race};
@@ -339,8 +340,6 @@ impl State {
 }
 
 async fn accept(core: Core, listener: Listener, state: Rc<State>) {
-    /// A failing accept mostly means that descriptors are short: connections that end free some.
-    const PAUSE: Duration = Duration::from_millis(100);
     loop {
         match race(core.accept(&listener), state.stopping.wait()).await {
             Either::First(Ok(stream)) => match make_room(&core, &state).await {
@@ -350,7 +349,7 @@ async fn accept(core: Core, listener: Listener, state: Rc<State>) {
                     stream.shutdown();
                 }
             },
-            Either::First(Err(_)) => core.sleep(PAUSE).await,
+            Either::First(Err(_)) => core.sleep(OUT_OF_DESCRIPTORS_PAUSE).await,
             Either::Second(()) => return,
         }
     }

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::{Core, CoreIx, Either, JoinHandle, Latch, Listener, Stream, race};
 
 use super::connection::{self, Namespace, NvmeShard};
 use super::subsystem::{NvmeSubsystem, guid};
+use crate::OUT_OF_DESCRIPTORS_PAUSE;
 use crate::clients::connections::{Begun, Connections};
 use crate::clients::limits::Limits;
 use crate::clients::memory::Memory;
@@ -261,8 +261,6 @@ struct NvmeState {
 }
 
 async fn accept(core: Core, listener: Listener, state: Rc<NvmeState>) {
-    /// A failing accept mostly means that descriptors are short: connections that end free some.
-    const PAUSE: Duration = Duration::from_millis(100);
     let connections_max = state.exports.offer.limits.connections_max as usize;
     loop {
         match race(core.accept(&listener), state.stopping.wait()).await {
@@ -272,7 +270,7 @@ async fn accept(core: Core, listener: Listener, state: Rc<NvmeState>) {
                 stream.shutdown();
             }
             Either::First(Ok(stream)) => admit(&core, &state, stream),
-            Either::First(Err(_)) => core.sleep(PAUSE).await,
+            Either::First(Err(_)) => core.sleep(OUT_OF_DESCRIPTORS_PAUSE).await,
             Either::Second(()) => return,
         }
     }

@@ -14,6 +14,7 @@ use wattle_rt::ublk::UblkQueue;
 use wattle_rt::{BufMut, Core, Either, race};
 
 use super::protocol::{DiskCommand, DiskRequest, decide};
+use crate::OUT_OF_DESCRIPTORS_PAUSE;
 
 /// What a core serves of a device.
 pub(super) struct DeviceShard {
@@ -68,7 +69,12 @@ impl DeviceShard {
             let waiting = readable.get_or_insert_with(|| self.core.readable(&*self.queue.borrow()));
             match race(waiting, self.answered.wait()).await {
                 Either::First(Ok(())) => readable = None,
-                Either::First(Err(_)) => return,
+                // It takes a descriptor, of which there may be none just now. That the device is
+                // stopped, a turn says.
+                Either::First(Err(_)) => {
+                    readable = None;
+                    self.core.sleep(OUT_OF_DESCRIPTORS_PAUSE).await;
+                }
                 Either::Second(()) => {}
             }
         }

@@ -1,5 +1,5 @@
 //! The backend of plain system calls, for where io_uring is forbidden: drives through a few threads
-//! per core, streams without blocking and `poll(2)`.
+//! for each, streams without blocking and `poll(2)`.
 
 use crate::backend::iov;
 use crate::backend::{Backend, Wait};
@@ -9,7 +9,7 @@ use crate::base::event::EventFd;
 use crate::base::system::SignalMask;
 use crate::base::time::{Instant, WallTime};
 use crate::op::{Completion, Op, OpKey};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,8 +33,13 @@ pub(crate) struct SyscallBackend {
 
 impl SyscallBackend {
     /// `core` wakes the core when a thread of its own has something for it.
-    pub(crate) fn new(clock: Clock, event: Arc<EventFd>, core: Waker, threads_max: usize) -> SyscallBackend {
-        let pool = Pool::new(core, threads_max.max(1));
+    pub(crate) fn new(
+        clock: Clock,
+        event: Arc<EventFd>,
+        core: Waker,
+        drive_threads_max: usize,
+    ) -> SyscallBackend {
+        let pool = Pool::new(core, drive_threads_max.max(1));
         SyscallBackend { clock, event, pool, waiting: Vec::new(), finished: Vec::new(), pollfds: Vec::new() }
     }
 
@@ -251,11 +256,10 @@ fn outcome(count: isize) -> Result<usize, IoError> {
 }
 
 /// Threads that block on drives so that the core need not. A thread starts when work waits and no
-/// thread is free.
+/// thread is free; a drive has so many at most, so that one that does not answer holds up no other.
 struct Pool {
     shared: Arc<PoolShared>,
     threads: Vec<JoinHandle<()>>,
-    threads_max: usize,
 }
 
 struct PoolShared {
@@ -263,13 +267,53 @@ struct PoolShared {
     work: Condvar,
     results: Mutex<Vec<Completion>>,
     core: Waker,
+    drive_threads_max: usize,
 }
 
 #[derive(Default)]
 struct Queue {
+    /// What a thread may begin.
     jobs: VecDeque<(OpKey, Op)>,
+    /// Drives that have something to do, by descriptor.
+    drives: BTreeMap<i32, DriveQueue>,
     idle: usize,
     stop: bool,
+}
+
+#[derive(Default)]
+struct DriveQueue {
+    /// Operations under way, or among the jobs.
+    begun: usize,
+    /// What is to come when one of these ends.
+    waiting: VecDeque<(OpKey, Op)>,
+}
+
+impl Queue {
+    fn put(&mut self, drive: i32, key: OpKey, op: Op, drive_threads_max: usize) {
+        let queue = self.drives.entry(drive).or_default();
+        if queue.begun == drive_threads_max {
+            return queue.waiting.push_back((key, op));
+        }
+        queue.begun += 1;
+        self.jobs.push_back((key, op));
+    }
+
+    /// An operation of a drive ended.
+    fn ended(&mut self, drive: i32) {
+        let Some(queue) = self.drives.get_mut(&drive) else { return };
+        match queue.waiting.pop_front() {
+            Some(next) => self.jobs.push_back(next),
+            None => queue.begun -= 1,
+        }
+        if queue.begun == 0 {
+            self.drives.remove(&drive);
+        }
+    }
+}
+
+/// The drive that an operation is for.
+fn drive_of(op: &Op) -> i32 {
+    op.device().and_then(crate::device::Device::raw_fd).unwrap_or(-1)
 }
 
 impl PoolShared {
@@ -288,10 +332,12 @@ impl PoolShared {
         loop {
             if let Some((key, mut op)) = queue.jobs.pop_front() {
                 drop(queue);
+                let drive = drive_of(&op);
                 let result = answer(|| execute(&mut op));
                 self.results().push(Completion { key, result, op });
                 self.core.wake_by_ref();
                 queue = self.queue();
+                queue.ended(drive);
             } else if queue.stop {
                 return;
             } else {
@@ -304,16 +350,21 @@ impl PoolShared {
 }
 
 impl Pool {
-    fn new(core: Waker, threads_max: usize) -> Pool {
-        let shared =
-            PoolShared { queue: Mutex::default(), work: Condvar::new(), results: Mutex::default(), core };
-        Pool { shared: Arc::new(shared), threads: Vec::new(), threads_max }
+    fn new(core: Waker, drive_threads_max: usize) -> Pool {
+        let shared = PoolShared {
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            results: Mutex::default(),
+            core,
+            drive_threads_max,
+        };
+        Pool { shared: Arc::new(shared), threads: Vec::new() }
     }
 
     fn give(&mut self, key: OpKey, op: Op) {
         let mut queue = self.shared.queue();
-        queue.jobs.push_back((key, op));
-        let more = queue.jobs.len() > queue.idle && self.threads.len() < self.threads_max;
+        queue.put(drive_of(&op), key, op, self.shared.drive_threads_max);
+        let more = queue.jobs.len() > queue.idle;
         drop(queue);
         self.shared.work.notify_one();
         if more {
@@ -327,8 +378,10 @@ impl Pool {
                 Err(_) => {
                     let job = self.shared.queue().jobs.pop_back();
                     if let Some((key, mut op)) = job {
+                        let drive = drive_of(&op);
                         let result = answer(|| execute(&mut op));
                         self.shared.results().push(Completion { key, result, op });
+                        self.shared.queue().ended(drive);
                     }
                 }
             }
@@ -412,6 +465,24 @@ fn sync(fd: i32) -> Result<usize, IoError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_drive_that_does_not_answer_leaves_threads_to_the_others() {
+        let mut queue = Queue::default();
+        let op = || Op::Flush { device: None };
+        (0..10).for_each(|key| queue.put(1, OpKey(key), op(), 3));
+        assert_eq!(queue.jobs.len(), 3);
+        queue.put(2, OpKey(10), op(), 3);
+        assert_eq!(queue.jobs.len(), 4);
+        queue.jobs.clear();
+        for left in (0..7).rev() {
+            queue.ended(1);
+            assert_eq!((queue.jobs.len(), queue.drives[&1].waiting.len()), (7 - left, left));
+        }
+        (0..3).for_each(|_| queue.ended(1));
+        queue.ended(2);
+        assert!(queue.drives.is_empty());
+    }
 
     #[test]
     fn a_panic_on_a_helper_thread_is_an_error_of_its_operation() {

@@ -36,20 +36,20 @@ pub struct RuntimeConfig {
     /// Operations on drives in flight per core; further ones queue in user space. Rounded up to a
     /// power of two from 8 to 16384.
     pub queue_depth: u32,
-    /// Threads per core that the backend of plain system calls may use for drives. At least 1.
-    pub io_threads: usize,
+    /// Threads of a core that the backend of plain system calls may use for one drive. At least 1.
+    pub drive_threads: usize,
 }
 
 impl Default for RuntimeConfig {
-    /// One core, the best backend there is, 1024 operations in flight, 16 threads where threads are
-    /// needed.
+    /// One core, the best backend there is, 1024 operations in flight, 8 threads for each drive
+    /// where threads are needed.
     fn default() -> RuntimeConfig {
         RuntimeConfig {
             cores: 1,
             backend: BackendChoice::Auto,
             ring: RingMode::Best,
             queue_depth: 1024,
-            io_threads: 16,
+            drive_threads: 8,
         }
     }
 }
@@ -153,7 +153,7 @@ fn make_backend(
 ) -> Result<Box<dyn Backend>, BackendError> {
     let syscall = |event| {
         let core = Waker::from(core.clone());
-        Box::new(SyscallBackend::new(clock, event, core, config.io_threads)) as Box<dyn Backend>
+        Box::new(SyscallBackend::new(clock, event, core, config.drive_threads)) as Box<dyn Backend>
     };
     // Miri has no io_uring, and ends at the attempt.
     if config.backend == BackendChoice::Syscall || cfg!(miri) {

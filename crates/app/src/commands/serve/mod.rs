@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tempfile::TempDir;
 use wattle_control::members::MemberAccess;
@@ -287,6 +288,18 @@ fn listen_for_metrics(
     exporter::of_server(address, &args.http, dir.control_socket(server)).map(Some)
 }
 
+/// Takes as many descriptors as the system lets it have, up to what a service gets: a shell's limit
+/// is low for the sake of programs that know no better, and clients have one each.
+fn allow_descriptors() {
+    const WANTED: u64 = 65_536;
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(WANTED).min(WANTED);
+    if limit.current.is_some_and(|current| current < most) {
+        // Where it may not, it goes on with what there is.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
+    }
+}
+
 async fn serve(
     core: &Core,
     access: &MemberAccess,
@@ -294,6 +307,7 @@ async fn serve(
     setup: Setup,
     screen: Screen,
 ) -> Result<ExitCode, Problem> {
+    allow_descriptors();
     let Setup { server, found, dir, control, endpoints, metrics, beside } = setup;
     let saving = saving(args);
     let Started { served, offered, all, stack } =

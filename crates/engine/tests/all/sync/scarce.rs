@@ -180,7 +180,7 @@ fn a_replacement_that_does_not_take_a_write_fails_and_the_member_stays() {
         assert_eq!(states(&status)[0], MemberState::InSync, "{case:?}");
         assert_eq!(
             status.members[0].device.as_deref(),
-            fixture.in_sync(0).device.as_ref().map(|it| it.name())
+            fixture.in_sync(0).device.as_ref().map(wattle_rt::Device::name)
         );
         assert_eq!(status.replacements[0].state, MemberState::Faulty, "{case:?}");
         assert_eq!(status.members[0].bad_sectors, 0);

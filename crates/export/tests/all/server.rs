@@ -379,6 +379,24 @@ fn clients_that_never_take_their_replies_do_not_keep_new_ones_away() {
     });
 }
 
+/// A write is refused, and what comes with it is still to be taken.
+#[test]
+fn clients_that_send_half_of_a_refused_request_do_not_keep_new_ones_away() {
+    let stall_time_max = Duration::from_millis(100);
+    let limits = Limits { connections_max: 4, stall_time_max, ..Limits::default() };
+    with_server(2, limits, ONE, async |rig: Rig| {
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let client = Client::connect(&rig.core, &rig.socket, "", false).await;
+            client.request(commands::WRITE, 0, 9, 1 << 50, 4096).await;
+            clients.push(client);
+        }
+        rig.core.sleep(stall_time_max * 2).await;
+        let mut newest = Client::connect(&rig.core, &rig.socket, "", false).await;
+        assert_eq!(newest.write(0, &[3; 512]).await, 0);
+    });
+}
+
 #[test]
 fn many_connections_share_two_cores() {
     with_server(2, Limits::default(), ONE, async |rig: Rig| {

@@ -239,7 +239,7 @@ fn a_server_that_hands_on_only_later_says_nothing_by_its_end() {
     let _behind = UnixListener::bind(&behind).unwrap();
     let start = || {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_server_process", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "peers::a_server_process", "--nocapture", "--test-threads=1"])
             .envs([(SERVES, &socket), (BEHIND, &behind)])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

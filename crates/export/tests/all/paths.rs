@@ -223,6 +223,38 @@ fn a_drive_that_was_given_up_waits_for_what_it_was_sent() {
     }
 }
 
+/// A write waits for the connection, and what comes into doubt meanwhile is older and has the same
+/// bytes: the server may carry it out over the write.
+#[test]
+fn a_write_that_waited_for_the_connection_waits_for_what_came_into_doubt() {
+    const ANSWER: Duration = Duration::from_secs(3);
+    run(async |core| {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("nbd");
+        let server = Scripted::start(&core, Listener::unix(&socket).unwrap(), 7);
+        let patience = Patience { answer: ANSWER, ..PATIENCE };
+        let drive = connect(&core, &[uri(&socket)], "nbd", patience).await.unwrap();
+        server.answers.set(true);
+        write(&core, &drive, MIB, &[1; 512]).await.unwrap();
+        server.answers.set(false);
+        let (task, there) = (core.clone(), drive.clone());
+        let newer = core.spawn(async move { write(&task, &there, MIB, &[2; 512]).await });
+        server.write(1).await.0.shutdown();
+        // The first one was not flushed: it is written again, at first in vain.
+        let (in_vain, _, data) = server.write(2).await;
+        assert_eq!(data, [1; 512]);
+        let since = core.now();
+        in_vain.shutdown();
+        let (stream, request, data) = server.write(3).await;
+        assert_eq!(data, [1; 512]);
+        server.answers.set(true);
+        server.answer(&stream, &request).await.unwrap();
+        assert_eq!(server.write(4).await.2, [2; 512]);
+        assert!(core.now() - since >= ANSWER, "the attempt in vain may still be carried out");
+        newer.await.unwrap();
+    });
+}
+
 /// Requests go on by the next path when one is silent; what may still be carried out behind that
 /// one is not written over until it is. A path that shows another drive is none.
 #[test]

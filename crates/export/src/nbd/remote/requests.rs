@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use wattle_rt::{Buf, BufMut, Durability, Either, IoError, Unmap, race};
+use wattle_rt::{Buf, BufMut, Durability, Either, Instant, IoError, Unmap, race};
 
 use super::log::{Connection, Kept, LOG_BYTES_MAX, What, Write};
 use super::pending::Pending;
@@ -63,10 +63,13 @@ impl Link {
         };
         let mut give_up = None;
         loop {
-            if let Some(write) = write {
-                self.settled(write).await;
-            }
             let client = self.up().await?;
+            // While the connection was waited for, what was written again over another one may have
+            // come into doubt: from here to the request nothing else runs.
+            if let Some(write) = write.filter(|write| self.in_doubt(write).is_some()) {
+                self.settled(write).await;
+                continue;
+            }
             let answer = within(&self.core, may_take, request(&client));
             match race(answer, self.left(&client)).await {
                 Either::First(Some(Ok(answer))) => return Ok(answer),
@@ -99,10 +102,14 @@ impl Link {
         Write { number: self.writes.get(), bytes: offset..offset + len }
     }
 
+    /// Until when a write has to wait for older ones.
+    fn in_doubt(&self, write: &Write) -> Option<Instant> {
+        self.doubts.borrow_mut().until(write, self.core.now())
+    }
+
     /// Waits until no older write of any of the same bytes is in doubt, or the drive has ended.
     pub(super) async fn settled(&self, write: &Write) {
-        loop {
-            let Some(until) = self.doubts.borrow_mut().until(write, self.core.now()) else { return };
+        while let Some(until) = self.in_doubt(write) {
             if matches!(&*self.state.borrow(), State::Ended(_)) {
                 return;
             }

@@ -255,6 +255,28 @@ fn a_write_that_waited_for_the_connection_waits_for_what_came_into_doubt() {
     });
 }
 
+/// A forced write is durable. What is written again after a connection broke must not put older
+/// content over it, not even until the next request: the machine may end there.
+#[test]
+fn what_is_written_again_undoes_no_forced_write() {
+    run(async |core| {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("nbd");
+        let server = Scripted::start(&core, Listener::unix(&socket).unwrap(), 7);
+        server.answers.set(true);
+        let drive = connect(&core, &[uri(&socket)], "nbd", PATIENCE).await.unwrap();
+        write(&core, &drive, MIB, &[1; 2048]).await.unwrap();
+        core.write(&drive, MIB + 512, Buf::copy_of(&[2; 512]), Durability::Fua).await.unwrap();
+        assert_ne!(server.write(1).await.1.flags & proto::command_flags::FUA, 0);
+        server.hang_up();
+        write(&core, &drive, 0, &[3; 512]).await.unwrap();
+        let sent = server.writes.borrow();
+        let sent: Vec<_> =
+            sent[2..].iter().map(|(_, request, data)| (request.offset_bytes, data[0], data.len())).collect();
+        assert_eq!(sent, [(MIB, 1, 512), (MIB + 1024, 1, 1024), (0, 3, 512)]);
+    });
+}
+
 /// Requests go on by the next path when one is silent; what may still be carried out behind that
 /// one is not written over until it is. A path that shows another drive is none.
 #[test]

@@ -7,9 +7,10 @@
 //! of the same bytes may be repeated. But the server may have started anew and lost what it had
 //! acknowledged and not flushed. So:
 //!
-//! Invariant: what was acknowledged and not covered by a flush since is kept here ([`Log`]), and is
-//! written again on every new connection before anything else is asked of it. A flush that succeeds
-//! then covers it like everything else.
+//! Invariant: what was acknowledged and is not durable is kept here ([`Log`]), and is written again
+//! on every new connection before any client's request is sent there. A flush that succeeds then
+//! covers it like everything else. Of each byte that is the latest content only, and nothing where
+//! the latest was forced: no moment of it may show less than is durable.
 //!
 //! A server that closes or resets a connection may still carry out what came over it: a write that
 //! was in flight then is in doubt. It is sent again, which does no harm by itself; but carried out

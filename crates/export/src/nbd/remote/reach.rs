@@ -9,7 +9,7 @@ use std::time::Duration;
 use wattle_rt::{Core, Device, Either, IoError, PathState, ReopenError, race};
 
 use super::identity::Identity;
-use super::log::{Connection, Kept, Log};
+use super::log::{Connection, Log};
 use super::path::Path;
 use super::pending::BYTES_PER_SECOND_MIN;
 use super::requests::{io_error, is_ending};
@@ -194,7 +194,7 @@ impl Link {
     /// Bytes of which it is not known whether the server has them.
     fn uncertain(&self) -> Vec<Range<u64>> {
         let mut uncertain = self.doubts.borrow().ranges();
-        uncertain.extend(self.log.borrow().entries.iter().map(|kept| kept.write.bytes.clone()));
+        uncertain.extend(self.log.borrow().kept().into_iter().map(|kept| kept.write.bytes));
         uncertain
     }
 
@@ -235,10 +235,9 @@ impl Link {
         Ok(client)
     }
 
-    /// Writes again, in order and one after the other, what a server that started anew may have
-    /// lost.
+    /// Writes again, one after the other, what a server that started anew may have lost.
     async fn write_again(&self, connection: Connection, client: &Client) -> Result<(), ClientError> {
-        let kept: Vec<Kept> = self.log.borrow().entries.iter().cloned().collect();
+        let kept = self.log.borrow().kept();
         for kept in kept {
             self.settled(&kept.write).await;
             if matches!(&*self.state.borrow(), State::Ended(_)) {
@@ -321,7 +320,7 @@ async fn reconnect(link: Rc<Link>, first: usize) {
             }
         };
         // What has to be written again may take its time, but other paths are waiting.
-        let kept_millis = link.log.borrow().bytes as u64 * 1000 / BYTES_PER_SECOND_MIN;
+        let kept_millis = link.log.borrow().bytes() as u64 * 1000 / BYTES_PER_SECOND_MIN;
         let all = match link.paths.len() {
             1 => left,
             _ => left.min(2 * link.patience.path + Duration::from_millis(kept_millis)),

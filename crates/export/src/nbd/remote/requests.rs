@@ -182,8 +182,9 @@ impl Link {
             let write = self.begin_write(at, piece.len() as u64);
             self.ask_write(&write, async |client| client.write(at, piece.clone(), flags).await).await?;
             self.identity.borrow_mut().note(at, &piece);
-            // A copy: the buffer goes back to its owner.
-            self.keep(Kept { write, what: What::Data(Buf::copy_of(&piece)) });
+            // A copy of what is kept: the buffer goes back to its owner.
+            let data = if fua { piece } else { Buf::copy_of(&piece) };
+            self.acknowledged(Kept { write, what: What::Data(data) }, fua);
         }
         // Flushing makes durable what could not be written so.
         if durability == Durability::Fua && !fua { self.flush().await } else { Ok(()) }
@@ -206,7 +207,7 @@ impl Link {
             let kept = Kept { write, what: What::Zeroes(unmap) };
             self.ask_write(&kept.write, async |client| kept.send(client).await).await?;
             self.identity.borrow_mut().note_zeroes(at, piece.into());
-            self.keep(kept);
+            self.acknowledged(kept, false);
             at += u64::from(piece);
         }
         Ok(())
@@ -238,14 +239,16 @@ impl Link {
         Ok(())
     }
 
-    /// Keeps what was acknowledged until a flush covers it. A server that knows no flush has
-    /// nothing to lose.
-    fn keep(self: &Rc<Self>, kept: Kept) {
-        if !self.facts.can(transmission_flags::SEND_FLUSH) {
-            return;
+    /// Keeps what was acknowledged until a flush covers it, in the place of what was kept of the
+    /// same bytes. A forced write is durable, and a server that knows no flush has nothing to lose.
+    fn acknowledged(self: &Rc<Self>, kept: Kept, forced: bool) {
+        let is_durable = forced || !self.facts.can(transmission_flags::SEND_FLUSH);
+        let mut log = self.log.borrow_mut();
+        match is_durable {
+            true => log.forget(&kept.write.bytes),
+            false => log.append(kept),
         }
-        self.log.borrow_mut().append(kept);
-        if self.log.borrow().bytes > LOG_BYTES_MAX / 2 {
+        if log.bytes() > LOG_BYTES_MAX / 2 {
             self.flush_unasked();
         }
     }

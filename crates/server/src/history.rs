@@ -4,8 +4,12 @@
 //! A run is written when it starts and again when it ends; the last line of a run counts. A run
 //! that has no end was interrupted. The file is shortened to the last [`RUNS_MAX`] runs when it is
 //! opened. A file that cannot be read or written costs the history and nothing else.
+//!
+//! **Invariant.** No core waits for the file: it may lie on what the same core serves. What is told
+//! comes from memory; threads write, one after the other, in the order of what happened.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
@@ -13,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use wattle_control::{Code, Problem};
+use wattle_rt::{Core, Semaphore};
 
 use crate::protocol::SCHEMA_VERSION;
 use crate::protocol::report::ScrubReport;
@@ -49,15 +54,30 @@ impl StateDir {
 /// nothing.
 pub fn was_checked(dir: &StateDir, uuid: &str) -> bool {
     let runs = dir.0.as_ref().and_then(|dir| read(&file_of(dir, uuid)).ok());
-    runs.is_some_and(|(runs, _)| runs.iter().any(|run| run.outcome == "done"))
+    runs.is_some_and(|(runs, _)| runs.iter().any(ScrubReport::is_whole))
 }
 
 /// The history of one array.
-#[derive(Debug, Default)]
 pub struct History {
     /// `None`: kept in memory only.
     file: Option<PathBuf>,
     runs: RefCell<Vec<ScrubReport>>,
+    /// Lines that the file does not have yet.
+    unwritten: RefCell<Vec<u8>>,
+    /// Held by the one that writes.
+    writing: Semaphore,
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "History({:?})", self.file)
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::of(None, Vec::new())
+    }
 }
 
 /// A line of the file.
@@ -71,36 +91,51 @@ struct Line<T> {
 impl History {
     /// The history of the array with this UUID. Lines that cannot be read or understood are left
     /// out, with a problem to tell.
-    pub fn open(dir: &StateDir, uuid: Option<&str>) -> (Self, Option<Problem>) {
-        let in_memory = Self { file: None, runs: RefCell::default() };
-        let (Some(dir), Some(uuid)) = (&dir.0, uuid) else { return (in_memory, None) };
-        let file = file_of(dir, uuid);
-        match read(&file) {
-            Ok((runs, untidy)) => {
-                let history = Self { file: Some(file), runs: RefCell::new(runs) };
-                let problem = if untidy { history.rewrite().err() } else { None };
-                (history, problem)
-            }
-            // Whatever is there, it is not ours to write over.
-            Err(error) => {
-                (in_memory, Some(problem(&file, &error, "it stays as it is, and nothing is added to it")))
-            }
-        }
-    }
-
-    /// Adds a run, or tells more of it.
     ///
     /// # Errors
-    /// The file cannot be written; the run is in the history all the same, until the server ends.
-    pub fn record(&self, run: &ScrubReport) -> Result<(), Problem> {
+    /// There is no thread to look at it.
+    pub async fn open(
+        core: &Core,
+        dir: &StateDir,
+        uuid: Option<&str>,
+    ) -> Result<(Self, Option<Problem>), Problem> {
+        let (Some(dir), Some(uuid)) = (&dir.0, uuid) else { return Ok((Self::default(), None)) };
+        let file = file_of(dir, uuid);
+        let (file, runs, problem) = core.offload(move || load(file)).await.map_err(Problem::no_thread)?;
+        Ok((Self::of(file, runs), problem))
+    }
+
+    fn of(file: Option<PathBuf>, runs: Vec<ScrubReport>) -> Self {
+        let (runs, unwritten) = (RefCell::new(runs), RefCell::default());
+        Self { file, runs, unwritten, writing: Semaphore::new(1) }
+    }
+
+    /// Adds a run, or tells more of it. [`Self::write`] brings it to the file.
+    pub fn record(&self, run: &ScrubReport) {
         let mut runs = self.runs.borrow_mut();
         match runs.iter_mut().find(|known| known.run == run.run) {
             Some(known) => *known = run.clone(),
             None => runs.push(run.clone()),
         }
-        let Some(path) = &self.file else { return Ok(()) };
-        append(path, run).map_err(|error| {
-            problem(path, &error, "what was found is shown until the server ends, and then lost")
+        if self.file.is_some() {
+            self.unwritten.borrow_mut().extend(line(run));
+        }
+    }
+
+    /// Writes what was recorded until now, on a thread beside the core.
+    ///
+    /// # Cancellation
+    /// Not safe: what is under way goes on, and may overtake what is written next.
+    ///
+    /// # Errors
+    /// The file cannot be written; the runs are in the history all the same, until the server ends.
+    pub async fn write(&self, core: &Core) -> Result<(), Problem> {
+        let _turn = self.writing.acquire(1).await;
+        let lines = self.unwritten.take();
+        let Some(path) = self.file.clone().filter(|_| !lines.is_empty()) else { return Ok(()) };
+        let written = core.offload(move || append(&path, lines).map_err(|error| (path, error))).await;
+        written.map_err(Problem::no_thread)?.map_err(|(path, error)| {
+            problem(&path, &error, "what was found is shown until the server ends, and then lost")
         })
     }
 
@@ -113,17 +148,30 @@ impl History {
     pub fn last(&self) -> Vec<ScrubReport> {
         self.runs.borrow().iter().rev().take(RUNS_TOLD).cloned().collect()
     }
+}
 
-    /// Replaces the file by one with the runs that are kept.
-    fn rewrite(&self) -> Result<(), Problem> {
-        let Some(path) = &self.file else { return Ok(()) };
-        let mut lines = Vec::new();
-        self.runs.borrow().iter().for_each(|run| lines.extend(line(run)));
-        let new = path.with_extension("new");
-        fs::write(&new, lines)
-            .and_then(|()| fs::rename(&new, path))
-            .map_err(|error| problem(path, &error, "it is not shortened"))
+/// A file if lines may be added to it, its runs, and what is wrong with it.
+fn load(file: PathBuf) -> (Option<PathBuf>, Vec<ScrubReport>, Option<Problem>) {
+    match read(&file) {
+        Ok((runs, untidy)) => {
+            let problem = untidy.then(|| rewrite(&file, &runs).err()).flatten();
+            (Some(file), runs, problem)
+        }
+        // Whatever is there, it is not ours to write over.
+        Err(error) => {
+            let problem = problem(&file, &error, "it stays as it is, and nothing is added to it");
+            (None, Vec::new(), Some(problem))
+        }
     }
+}
+
+/// Replaces a file by one with the runs that are kept.
+fn rewrite(path: &Path, runs: &[ScrubReport]) -> Result<(), Problem> {
+    let lines: Vec<u8> = runs.iter().flat_map(line).collect();
+    let new = path.with_extension("new");
+    fs::write(&new, lines)
+        .and_then(|()| fs::rename(&new, path))
+        .map_err(|error| problem(path, &error, "it is not shortened"))
 }
 
 fn problem(path: &Path, error: &io::Error, why: &str) -> Problem {
@@ -149,12 +197,11 @@ fn line(run: &ScrubReport) -> Vec<u8> {
     line
 }
 
-fn append(path: &Path, run: &ScrubReport) -> io::Result<()> {
+fn append(path: &Path, mut text: Vec<u8>) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     }
     let mut file = File::options().read(true).append(true).create(true).open(path)?;
-    let mut text = line(run);
     if !ends_with_a_line(&file)? {
         text.insert(0, b'\n');
     }
@@ -222,6 +269,7 @@ mod tests {
             duration_secs: (outcome != "running").then_some(3),
             outcome: outcome.to_owned(),
             error: None,
+            covered: None,
             mismatch_sectors: number,
             repaired_sectors: 0,
             unreadable_sectors: 0,
@@ -235,9 +283,20 @@ mod tests {
     }
 
     fn open(dir: &Path) -> History {
-        let (history, problem) = History::open(&StateDir(Some(dir.to_owned())), Some("a:b:c:d"));
+        let (file, runs, problem) = load(file_of(dir, "a:b:c:d"));
         assert_eq!(problem, None);
-        history
+        History::of(file, runs)
+    }
+
+    fn told(history: &History, run: &ScrubReport) -> Result<(), Problem> {
+        history.record(run);
+        let lines = history.unwritten.take();
+        let Some(path) = &history.file else { return Ok(()) };
+        append(path, lines).map_err(|error| problem(path, &error, ""))
+    }
+
+    fn recorded(history: &History, run: &ScrubReport) {
+        told(history, run).unwrap();
     }
 
     #[test]
@@ -246,9 +305,9 @@ mod tests {
         let dir = temp.path().join("not/yet/there");
         let history = open(&dir);
         assert_eq!((history.next_run(), history.last()), (1, Vec::new()));
-        history.record(&run(1, "running")).unwrap();
-        history.record(&run(1, "done")).unwrap();
-        history.record(&run(2, "running")).unwrap();
+        recorded(&history, &run(1, "running"));
+        recorded(&history, &run(1, "done"));
+        recorded(&history, &run(2, "running"));
         assert_eq!(history.last()[0].outcome, "running");
         drop(history);
         let known = StateDir(Some(dir.clone()));
@@ -264,7 +323,7 @@ mod tests {
     fn a_file_cut_off_by_a_crash_loses_a_line_and_a_long_one_its_beginning() {
         let temp = tempfile::tempdir().unwrap();
         let history = open(temp.path());
-        (1..=RUNS_MAX as u64 + 7).for_each(|number| history.record(&run(number, "done")).unwrap());
+        (1..=RUNS_MAX as u64 + 7).for_each(|number| recorded(&history, &run(number, "done")));
         let path = temp.path().join("scrub-a-b-c-d.jsonl");
         let mut text = fs::read(&path).unwrap();
         text.extend_from_slice(b"{\"schema_version\":1,\"run\":99,\"act");
@@ -273,13 +332,13 @@ mod tests {
         assert_eq!(history.last().len(), RUNS_TOLD);
         assert_eq!(history.last()[0].run, RUNS_MAX as u64 + 7);
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), RUNS_MAX);
-        history.record(&run(100, "done")).unwrap();
+        recorded(&history, &run(100, "done"));
         assert_eq!(open(temp.path()).last()[0].run, 100);
         // The file is cut as a full disk does it, while the history is open.
         let mut text = fs::read(&path).unwrap();
         text.extend_from_slice(b"{\"schema_version\":1,\"run\":101,\"act");
         fs::write(&path, text).unwrap();
-        history.record(&run(102, "done")).unwrap();
+        recorded(&history, &run(102, "done"));
         let runs: Vec<_> = open(temp.path()).last().iter().take(2).map(|run| run.run).collect();
         assert_eq!(runs, [102, 100]);
     }
@@ -289,13 +348,9 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let blocked = temp.path().join("file");
         fs::write(&blocked, "not a directory").unwrap();
-        let dir = StateDir(Some(blocked.join("state")));
-        let (history, _) = History::open(&dir, Some("a"));
-        let told = history.record(&run(1, "done"));
-        assert!(told.is_err() || history.file.is_none());
+        let (file, runs, _) = load(file_of(&blocked.join("state"), "a"));
+        let history = History::of(file, runs);
+        assert!(told(&history, &run(1, "done")).is_err() || history.file.is_none());
         assert_eq!(history.last()[0].run, 1);
-        // Something that is no file is never written over either.
-        let (history, problem) = History::open(&StateDir(Some(temp.path().to_owned())), None);
-        assert!(problem.is_none() && history.file.is_none());
     }
 }

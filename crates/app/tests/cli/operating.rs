@@ -1,9 +1,12 @@
 //! An array's life with its operator: members fail, go, come and are replaced, checks find what is
 //! wrong and repairs put it right, and a killed server goes on where it was.
 
+use std::fs::{self, File};
+use std::io::{Read, Write};
+
 use serde_json::{Value, json};
 
-use crate::harness::{Room, Serve, run};
+use crate::harness::{Room, Serve, run, tool};
 use crate::nbd::Client;
 use crate::orders::corrupt;
 
@@ -352,6 +355,64 @@ fn background_work_is_shown_limited_paused_and_ended() {
     serve.command(&["set", "data", "sync_action=idle"]).ok();
     let shown = serve.command(&["set", "data"]).ok();
     assert!(shown.text().contains("sync_action=idle"), "{}", shown.text());
+    serve.stop();
+}
+
+/// A pipe that is full takes a line as a file system does whose server is busy: not now.
+#[test]
+fn a_history_that_cannot_be_written_now_holds_up_nothing() {
+    let room = Room::new();
+    let members = room.array("5", 3);
+    let serve = Serve::start(&room, &["--cores", "1"], &members);
+    let file = room
+        .path("state")
+        .join(format!("scrub-{}.jsonl", serve.array()["uuid"].as_str().unwrap().replace(':', "-")));
+    fs::create_dir_all(room.path("state")).unwrap();
+    tool("mkfifo", [&file]);
+    let mut pipe = File::options().read(true).write(true).open(&file).unwrap();
+    let mut full = vec![0; 65536];
+    pipe.write_all(&full).unwrap();
+    let checked = serve.command(&["check", "data", "--wait"]).ok();
+    assert!(checked.stderr.contains("no mismatch"), "{}", checked.stderr);
+    assert_eq!(serve.array()["scrubs"][0]["outcome"], "done");
+    pipe.read_exact(&mut full).unwrap();
+    serve.stop();
+    // In their order.
+    let mut lines = vec![0; 65536];
+    let read = pipe.read(&mut lines).unwrap();
+    let lines = String::from_utf8_lossy(&lines[..read]).into_owned();
+    assert!(lines.find("\"running\"") < lines.find("\"done\""), "{lines}");
+    assert!(lines.contains("\"running\""), "{lines}");
+}
+
+/// The recovery of a member that comes back has its turn first; what the check found before is not
+/// lost, and what it says at the end is of the whole array.
+#[test]
+fn a_check_that_a_recovery_interrupts_tells_all_that_it_found() {
+    let room = Room::new();
+    let members = create(&room, "1", 3, &["--bitmap", "internal"]);
+    let serve = Serve::start(&room, &[], &members);
+    let _ = fill(&serve, 5);
+    serve.command(&["fail", "data", "2"]).ok();
+    corrupt(&members[1], 8 << 20, &[0xEE; 512]);
+    serve.command(&["set", "data", "sync_speed_min=0", "sync_speed_max=8000"]).ok();
+    serve.command(&["check", "data"]).ok();
+    serve.wait_until("found", |array| array["sync"]["mismatch_sectors"].as_u64().unwrap_or(0) > 0);
+    serve.command(&["remove", "data", "2"]).ok();
+    serve.command(&["add", "data", &members[2]]).ok();
+    let recovering = serve.wait_until("interrupted", |array| array["sync"]["action"] == "recovery");
+    assert_eq!(recovering["scrubs"][0]["outcome"], "running");
+    serve.command(&["set", "data", "sync_speed_max=none"]).ok();
+    let done = serve
+        .wait_until("done", |array| array["sync"].is_null() && array["scrubs"][0]["outcome"] != "running");
+    let (run, whole) = (&done["scrubs"][0], &done["scrubs"][0]["covered"]["whole_bytes"]);
+    assert_eq!(
+        (&run["outcome"], run["mismatch_sectors"].as_u64() > Some(0)),
+        (&json!("done"), true),
+        "{run:#}"
+    );
+    assert_eq!(run["covered"], json!({ "from_byte": 0, "to_byte": whole, "whole_bytes": whole }));
+    assert_eq!(done["scrubs"].as_array().unwrap().len(), 1);
     serve.stop();
 }
 

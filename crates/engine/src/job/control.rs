@@ -44,13 +44,15 @@ pub(crate) struct Control {
 }
 
 /// A check or repair that was asked for.
-#[derive(Debug, Clone)]
 pub(super) struct Request {
     pub task: Task,
     /// What is left of it.
     pub range: Range<Sector>,
     /// Its sums are to be taken.
     pub record: bool,
+    /// What was done of it and what it found, while something more urgent has its turn: the rest is
+    /// the same run, so that a run that comes to its end has gone over everything it was asked for.
+    pub set_aside: Option<Progress>,
 }
 
 /// What there is of sums of recorded scrubs.
@@ -68,8 +70,12 @@ pub(crate) enum Sums {
 pub(super) struct Progress {
     pub action: JobKind,
     pub started: Instant,
+    /// Where it began.
+    pub start: Sector,
     pub position: Sector,
     pub end: Sector,
+    /// Where a job of this kind ends that goes over the whole array.
+    pub whole: Sector,
     pub done: Sector,
     pub findings: Findings,
     pub throttle: Throttle,
@@ -193,7 +199,39 @@ impl Control {
 
     /// The job under way ended.
     pub(super) fn finish(&self, now: Instant, end: JobEnd) {
-        let Some(progress) = self.progress.borrow_mut().take() else { return };
+        if let Some(progress) = self.progress.borrow_mut().take() {
+            self.note_end(progress, now, end);
+        }
+    }
+
+    /// The job under way makes way for another: what was asked for goes on after it.
+    pub(super) fn make_way(&self, now: Instant) {
+        match &mut *self.request.borrow_mut() {
+            Some(request) if self.is_at_request() => {
+                request.set_aside = self.progress.borrow_mut().take();
+            }
+            _ => self.finish(now, JobEnd::Aborted),
+        }
+    }
+
+    /// What was asked for ends before it was done, if there is anything: whether there was.
+    pub(super) fn drop_request(&self, now: Instant, end: JobEnd) -> bool {
+        let Some(request) = self.request.borrow_mut().take() else { return false };
+        match request.set_aside {
+            Some(progress) => self.note_end(progress, now, end),
+            None if self.is_at_request() => self.finish(now, end),
+            None => {}
+        }
+        true
+    }
+
+    /// Whether the job under way is one that was asked for.
+    fn is_at_request(&self) -> bool {
+        let asked = |progress: &Progress| matches!(progress.action, JobKind::Check | JobKind::Repair);
+        self.progress.borrow().as_ref().is_some_and(asked)
+    }
+
+    fn note_end(&self, progress: Progress, now: Instant, end: JobEnd) {
         self.decisions.replace(self.decided(progress.throttle.decisions()));
         let findings = progress.findings;
         *self.last.borrow_mut() = Some(FinishedJob {
@@ -202,6 +240,8 @@ impl Control {
             started: progress.started,
             ended: now,
             done: progress.done,
+            covered: progress.start..progress.position,
+            whole: progress.whole,
             mismatch_sectors: findings.mismatch_sectors,
             mismatches: findings.listed,
             mismatches_not_listed: findings.not_listed,
@@ -265,7 +305,7 @@ impl Control {
             return Err(JobError::OutOfRange);
         }
         self.abort.set(false);
-        *self.request.borrow_mut() = Some(Request { task, range, record });
+        *self.request.borrow_mut() = Some(Request { task, range, record, set_aside: None });
         self.news.set();
         Ok(())
     }

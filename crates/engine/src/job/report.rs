@@ -1,5 +1,6 @@
 //! What a job says of itself.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use wattle_rt::Instant;
@@ -100,6 +101,10 @@ pub struct FinishedJob {
     pub ended: Instant,
     /// Sectors it went over, of a member or of the array as in [`SyncStatus::position`].
     pub done: Sector,
+    /// From where to where that is; all of it was gone over.
+    pub covered: Range<Sector>,
+    /// Where one ends that goes over the whole array.
+    pub whole: Sector,
     /// Sectors that disagreed (md's `mismatch_cnt`), in whole blocks of the members.
     pub mismatch_sectors: u64,
     /// Where they are.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use wattle_rt::{Core, CoreIx, Instant, race};
 
-use super::control::{Control, Progress, Request, targets};
+use super::control::{Control, Progress, targets};
 use super::findings::Findings;
 use super::pace::Throttle;
 use super::report::{JobEnd, JobFailure, JobKind};
@@ -42,9 +42,7 @@ pub(crate) async fn run(
         if control.halted.get() {
             break;
         }
-        if drop_aborted(&core, &control) {
-            home.abandon_sums().await;
-        }
+        drop_aborted(&core, &home, &control).await;
         match next(&control, &home.health(), &fixed) {
             Some((task, range, record)) => {
                 let mut sweep = Sweep::new(&core, (&home, &control), &fixed, &tuning, task, range);
@@ -56,6 +54,7 @@ pub(crate) async fn run(
                     let broken = home.health().broken;
                     let end = if broken { JobEnd::Failed(JobFailure::Broken) } else { JobEnd::Aborted };
                     control.finish(core.now(), end);
+                    control.drop_request(core.now(), end);
                 }
                 control.news.wait().await;
             }
@@ -63,19 +62,15 @@ pub(crate) async fn run(
     }
     home.abandon_sums().await;
     control.finish(core.now(), JobEnd::Aborted);
+    control.drop_request(core.now(), JobEnd::Aborted);
     control.ended.set();
 }
 
-/// Takes back what was asked for, if that was said, and says whether there was anything.
-fn drop_aborted(core: &Core, control: &Control) -> bool {
-    let dropped = control.abort.replace(false) && control.request.borrow_mut().take().is_some();
-    if dropped {
-        let asked = |progress: &Progress| matches!(progress.action, JobKind::Check | JobKind::Repair);
-        if control.progress.borrow().as_ref().is_some_and(asked) {
-            control.finish(core.now(), JobEnd::Aborted);
-        }
+/// Takes back what was asked for, if that was said.
+async fn drop_aborted(core: &Core, home: &Home, control: &Control) {
+    if control.abort.replace(false) && control.drop_request(core.now(), JobEnd::Aborted) {
+        home.abandon_sums().await;
     }
-    dropped
 }
 
 /// What is to be done, and where.
@@ -97,7 +92,7 @@ fn next(control: &Control, health: &Health, fixed: &Fixed) -> Option<(Task, Rang
         return Some((Task::Recover(targets), lowest.min(end)..end, false));
     }
     let request = control.request.borrow();
-    request.as_ref().map(|Request { task, range, record }| (task.clone(), range.clone(), *record))
+    request.as_ref().map(|asked| (asked.task.clone(), asked.range.clone(), asked.record))
 }
 
 /// Whether a mirror of whole copies has one left, which cannot disagree with another: nothing is
@@ -121,6 +116,8 @@ struct Sweep<'a> {
     tuning: &'a JobTuning,
     task: Arc<Task>,
     range: Range<Sector>,
+    /// The last whole block of the array ends here.
+    whole: Sector,
     /// Its sums are taken.
     record: bool,
     /// Sums of steps that ended, in their order, that the store does not have yet.
@@ -158,7 +155,8 @@ impl<'a> Sweep<'a> {
         };
         // Whole blocks; a last one that is cut off can neither be read nor written.
         let start = Sector(range.start.0 / block * block);
-        let end = Sector(range.end.0.next_multiple_of(block).min(whole.0 / block * block));
+        let whole = Sector(whole.0 / block * block);
+        let end = Sector(range.end.0.next_multiple_of(block)).min(whole);
         let range = start..end.max(start);
         Self {
             core,
@@ -179,6 +177,7 @@ impl<'a> Sweep<'a> {
             reported: (now, range.start),
             recorded: (now, range.start),
             range,
+            whole,
         }
     }
 
@@ -207,6 +206,10 @@ impl<'a> Sweep<'a> {
         }
         let complete = loop {
             self.control.news.reset();
+            if !self.is_asked() {
+                // Of a check that waits for this job to end.
+                drop_aborted(self.core, self.home, self.control).await;
+            }
             self.collect();
             self.keep_sums().await;
             if self.must_end() {
@@ -278,20 +281,32 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Goes on with the job under way if it is of this kind, else begins a new one.
+    fn is_asked(&self) -> bool {
+        matches!(*self.task, Task::Check | Task::Repair(_))
+    }
+
+    /// Goes on with the job under way if it is of this kind, or with what of it was set aside; else
+    /// begins a new one.
     fn begin(&self) {
         let (now, action) = (self.core.now(), self.action());
         let control = self.control;
         let goes_on = control.progress.borrow().as_ref().is_some_and(|progress| progress.action == action);
         if !goes_on {
-            control.finish(now, JobEnd::Aborted);
+            control.make_way(now);
         }
         let mut progress = control.progress.borrow_mut();
+        if let Some(request) = control.request.borrow_mut().as_mut().filter(|_| self.is_asked())
+            && let Some(set_aside) = request.set_aside.take()
+        {
+            *progress = Some(set_aside);
+        }
         let progress = progress.get_or_insert_with(|| Progress {
             action,
             started: now,
+            start: self.range.start,
             position: self.range.start,
             end: self.range.end,
+            whole: self.whole,
             done: Sector(0),
             findings: Findings::default(),
             throttle: Throttle::new(now),
@@ -337,12 +352,11 @@ impl<'a> Sweep<'a> {
 
     fn must_end(&self) -> bool {
         let control = self.control;
-        let asked = matches!(*self.task, Task::Check | Task::Repair(_));
         self.trouble.is_some()
             || control.halted.get()
             || control.paused.get()
             || control.frozen.get()
-            || (asked && control.abort.get())
+            || (self.is_asked() && control.abort.get())
             || self.home.health().broken
             || signature(&self.home.health()) != self.seats
     }
@@ -588,8 +602,9 @@ impl<'a> Sweep<'a> {
                 control.finish(now, JobEnd::Failed(why));
             }
             _ if self.home.health().broken => {
-                control.request.borrow_mut().take();
-                control.finish(now, JobEnd::Failed(JobFailure::Broken));
+                let end = JobEnd::Failed(JobFailure::Broken);
+                control.finish(now, end);
+                control.drop_request(now, end);
                 return;
             }
             _ => {}

@@ -15,7 +15,9 @@ use wattle_engine::{MemberState, RepairSource as Source};
 
 use super::members::Seats;
 use crate::protocol::RepairChoice;
-use crate::protocol::report::{JobStatus, LimitReport, MismatchReport, ScrubRecordReport, ScrubReport};
+use crate::protocol::report::{
+    CoveredReport, JobStatus, LimitReport, MismatchReport, ScrubRecordReport, ScrubReport,
+};
 
 /// Whether an operator asked for it.
 pub fn is_scrub(action: JobKind) -> bool {
@@ -82,6 +84,7 @@ pub fn begun(run: u64, action: JobKind, source: Option<String>, started: String)
         duration_secs: None,
         outcome: "running".to_owned(),
         error: None,
+        covered: None,
         mismatch_sectors: 0,
         repaired_sectors: 0,
         unreadable_sectors: 0,
@@ -105,6 +108,11 @@ pub fn ended(begun: &ScrubReport, end: &Ended, seats: &Seats<'_>) -> ScrubReport
         duration_secs: Some(end.ended.saturating_since(end.started).as_secs()),
         outcome: outcome.to_owned(),
         error,
+        covered: Some(CoveredReport {
+            from_byte: bytes(end.covered.start),
+            to_byte: bytes(end.covered.end),
+            whole_bytes: bytes(end.whole),
+        }),
         mismatch_sectors: end.mismatch_sectors,
         repaired_sectors: repaired_sectors(begun, end),
         unreadable_sectors: end.unreadable_sectors,

@@ -20,10 +20,10 @@ use wattle_control::running::{RunningArray, remote};
 use wattle_control::spares::keep;
 use wattle_control::start::Started;
 use wattle_engine::geometry::LevelKind;
-use wattle_engine::job::{Goal, JobKind, JobTuning, Pace};
+use wattle_engine::job::{Goal, JobTuning, Pace};
 use wattle_engine::{ArrayHandle, VolumeError};
 use wattle_engine::{ArrayStatus, ArrayTuning};
-use wattle_rt::{Core, Instant};
+use wattle_rt::{Core, Instant, JoinHandle, race};
 
 use crate::events::{EventFeed, Events, FeedArray, ServerEvent};
 use crate::history::History;
@@ -44,6 +44,9 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// The same while a check or repair runs, whose end is to be seen before the next job ends.
 const LOOK_AT_SCRUB: Duration = Duration::from_millis(100);
+
+/// For the history of an array that stops: its directory may lie on what ends with it.
+const HISTORY_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// A check or repair that was asked for and did not end yet.
 struct Running {
@@ -73,7 +76,7 @@ pub struct Served {
     pub exports: Vec<String>,
     /// What happened.
     events: Events,
-    history: History,
+    history: Rc<History>,
     log: ServerLog,
     /// How it was at the last look for events.
     last: RefCell<Option<Observed>>,
@@ -145,7 +148,7 @@ impl Served {
             kept,
             exports,
             events: Events::default(),
-            history,
+            history: Rc::new(history),
             log: log.clone(),
             last: RefCell::default(),
             scrub: RefCell::default(),
@@ -186,10 +189,13 @@ impl Served {
     /// # Errors
     /// It could not be recorded clean.
     pub async fn stop(&self) -> Result<(), VolumeError> {
-        match &self.kept {
+        let stopped = match &self.kept {
             Some(kept) => kept.running.stop().await,
             None => self.handle.stop(&self.core).await,
-        }
+        };
+        // What lies on the array cannot be written any more.
+        race(self.write_history(), self.core.sleep(HISTORY_TIME_MAX)).await;
+        stopped
     }
 
     /// What it is and does.
@@ -233,42 +239,46 @@ impl Served {
         report
     }
 
-    /// Notes in the history what began and what ended.
+    /// Notes in the history what ended. Only what was asked for through [`Self::scrub`] is in it:
+    /// repairs of bad blocks go over a part of the array.
     fn note_scrub(&self, status: &ArrayStatus) {
         let mut running = self.scrub.borrow_mut();
         let seats = Seats::of(&self.facts.name, status);
         if let (Some(run), Some(last)) = (running.as_ref(), &status.last)
             && job::is_scrub(last.action)
-            && last.ended >= run.since
+            && last.started >= run.since
         {
             let end = job::ended(&run.report, last, &seats);
             *running = None;
             if end.repaired_sectors > 0 {
-                self.when_repaired.borrow().iter().for_each(|call| call());
+                self.tell_repaired();
             }
             self.record(&end);
             self.tell(ServerEvent::Scrub(Box::new(end)));
         }
-        // The rest of one that something more urgent interrupted is a run of its own.
-        if let (None, Some(sync)) = (running.as_ref(), &status.sync)
-            && job::is_scrub(sync.action)
-        {
-            let source = self.history.last().first().and_then(|run| run.source.clone());
-            *running = Some(self.begin(sync.action, source));
-        }
     }
 
-    fn begin(&self, action: JobKind, source: Option<String>) -> Running {
-        let report = job::begun(self.history.next_run(), action, source, self.time());
-        self.record(&report);
-        Running { report, since: self.core.now() }
+    /// What clients read may be another from now on.
+    fn tell_repaired(&self) {
+        self.when_repaired.borrow().iter().for_each(|call| call());
     }
 
     /// A run that cannot be kept in the file is shown all the same.
     fn record(&self, run: &ScrubReport) {
-        if let Err(problem) = self.history.record(run) {
-            self.log.note(&format!("{}: {} ({})", self.facts.name, problem.what, problem.why));
-        }
+        self.history.record(run);
+        self.write_history();
+    }
+
+    /// Writes what was recorded until now, whether that is waited for or not: the file may lie on
+    /// what this server serves, so nothing waits for it without a limit.
+    fn write_history(&self) -> JoinHandle<()> {
+        let (core, history) = (self.core.clone(), self.history.clone());
+        let (log, name) = (self.log.clone(), self.facts.name.clone());
+        self.core.spawn(async move {
+            if let Err(problem) = history.write(&core).await {
+                log.note(&format!("{name}: {} ({})", problem.what, problem.why));
+            }
+        })
     }
 
     fn settings(&self, status: &ArrayStatus) -> BTreeMap<String, String> {

@@ -125,7 +125,8 @@ impl Served {
         let running = self.running("bad blocks")?.clone();
         let (asked, served) = (member.to_owned(), Rc::downgrade(self));
         let work = self.core.spawn(async move {
-            let cleared = running.clear_bad_blocks(&asked).await;
+            let repaired = || served.upgrade().iter().for_each(|served| served.tell_repaired());
+            let cleared = running.clear_bad_blocks(&asked, repaired).await;
             if let (Err(problem), Some(served)) = (&cleared, served.upgrade()) {
                 served.tell(ServerEvent::OrderFailed(Box::new(problem.clone())));
             }
@@ -209,6 +210,7 @@ impl Served {
         let still_runs = self.scrub.borrow().as_ref().is_some_and(|running| running.report.run == begun.run);
         if still_runs {
             self.record(&begun);
+            race(self.write_history(), self.core.sleep(BEGIN_TIME_MAX)).await;
         }
         self.core.spawn(watch_scrub(self.core.clone(), Rc::downgrade(self)));
         Ok(format!(

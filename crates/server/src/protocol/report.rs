@@ -642,6 +642,10 @@ pub struct ScrubReport {
     /// Why it failed.
     #[serde(default)]
     pub error: Option<String>,
+    /// What it went over; absent while it runs, if its end was not seen, and in runs of earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covered: Option<CoveredReport>,
     /// Sectors of 512 bytes that did not agree: md's `mismatch_cnt`.
     #[serde(default)]
     pub mismatch_sectors: u64,
@@ -669,6 +673,17 @@ pub struct ScrubReport {
     /// What the record of an earlier scrub told, and whether this one left one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<ScrubRecordReport>,
+}
+
+/// What a check or repair went over, in the space of md's `sync_completed`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoveredReport {
+    /// Where it began.
+    pub from_byte: u64,
+    /// Everything below was compared.
+    pub to_byte: u64,
+    /// Where one ends that goes over the whole array.
+    pub whole_bytes: u64,
 }
 
 /// What records of scrubs told a scrub.
@@ -708,14 +723,22 @@ impl ArrayReport {
         matches!(self.level.as_str(), "raid1" | "raid4" | "raid5" | "raid6" | "raid10")
     }
 
-    /// The last check or repair that came to its end.
+    /// The last check or repair that went over the whole array: what a part of one did not find
+    /// says nothing of the rest.
     #[must_use]
     pub fn last_done(&self) -> Option<&ScrubReport> {
-        self.scrubs.iter().find(|run| run.outcome == "done")
+        self.scrubs.iter().find(|run| run.is_whole())
     }
 }
 
 impl ScrubReport {
+    /// Whether it came to its end, and that is the array's.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let whole = |covered: CoveredReport| covered.from_byte == 0 && covered.to_byte >= covered.whole_bytes;
+        self.outcome == "done" && self.covered.is_none_or(whole)
+    }
+
     /// When it began, in seconds since 1970; `None` if that is no time.
     #[must_use]
     pub fn started_secs(&self) -> Option<u64> {
@@ -819,6 +842,23 @@ mod tests {
         for state in [SpareState::Spare, SpareState::Faulty, SpareState::Returning] {
             assert_eq!(serde_json::to_value(state).unwrap(), state.word());
         }
+    }
+
+    #[test]
+    fn a_part_of_a_scrub_is_no_scrub_of_the_array() {
+        let run = |outcome: &str, covered: serde_json::Value| -> ScrubReport {
+            serde_json::from_value(serde_json::json!({
+                "run": 1, "action": "check", "started": "", "outcome": outcome, "covered": covered
+            }))
+            .unwrap()
+        };
+        let covered =
+            |from: u64, to: u64| serde_json::json!({"from_byte": from, "to_byte": to, "whole_bytes": 8192});
+        assert!(run("done", covered(0, 8192)).is_whole());
+        assert!(!run("done", covered(4096, 8192)).is_whole() && !run("done", covered(0, 4096)).is_whole());
+        assert!(!run("aborted", covered(0, 8192)).is_whole());
+        // Of an earlier version.
+        assert!(run("done", serde_json::Value::Null).is_whole());
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl<'a> ArrayStarter<'a> {
         site: impl Fn(usize, &ClaimedMember) -> UndoSite,
         exports: Vec<String>,
     ) -> Result<Rc<Served>, Problem> {
-        let (history, problem) = History::open(self.state_dir, facts.uuid.as_deref());
+        let (history, problem) = History::open(core, self.state_dir, facts.uuid.as_deref()).await?;
         if let Some(problem) = problem {
             self.log.note(&problem.what);
         }

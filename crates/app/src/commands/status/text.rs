@@ -468,6 +468,7 @@ mod tests {
             duration_secs: Some(3),
             outcome: "done".to_owned(),
             error: None,
+            covered: None,
             mismatch_sectors: 0,
             repaired_sectors: 0,
             unreadable_sectors: 0,

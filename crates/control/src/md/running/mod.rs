@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use wattle_engine::error::FailError;
 use wattle_engine::geometry::LevelKind;
-use wattle_engine::job::{Job, JobEnd, JobError, RepairSource};
+use wattle_engine::job::{FinishedJob, Job, JobEnd, JobError, JobKind, RepairSource};
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey};
 use wattle_format::md::{Superblock, Uuid};
@@ -470,11 +470,12 @@ impl RunningArray {
 
     /// Reads or writes anew every bad sector of a member from redundancy, and takes off its log
     /// those that hold their content again. How many sectors are left. Takes as long as a repair
-    /// may, so members may come and go meanwhile, and the array may be stopped.
+    /// may, so members may come and go meanwhile, and the array may be stopped. `when_repaired` is
+    /// called where something did not agree and was made to: clients may read other data then.
     ///
     /// # Errors
     /// A [`Problem`]: no member of that name, or the array has no redundancy left to do it from.
-    pub async fn clear_bad_blocks(&self, member: &str) -> Result<u64, Problem> {
+    pub async fn clear_bad_blocks(&self, member: &str, when_repaired: impl Fn()) -> Result<u64, Problem> {
         let key = self.find(member)?;
         let bad = self.bad_of(key)?;
         if bad.is_empty() {
@@ -491,7 +492,12 @@ impl RunningArray {
         let whole = level.kind() == LevelKind::Mirrored && level.to_md() != 1;
         let ranges: Vec<_> = if whole { vec![None] } else { bad.iter().map(Some).collect() };
         for range in ranges {
-            if !self.repair(member, Job::Repair { range, source: Some(source) }).await? {
+            let ended = self.repair(member, Job::Repair { range, source: Some(source) }).await?;
+            // One whose end was not seen may have found anything.
+            if ended.as_ref().is_none_or(|ended| ended.mismatch_sectors > 0) {
+                when_repaired();
+            }
+            if ended.is_none_or(|ended| ended.end != JobEnd::Finished) {
                 break;
             }
         }
@@ -508,8 +514,8 @@ impl RunningArray {
         Ok(seat.map(|seat| BadRanges::clone(&seat.bad)).unwrap_or_default())
     }
 
-    /// Runs a repair until it ends; whether it came to its end.
-    async fn repair(&self, member: &str, job: Job) -> Result<bool, Problem> {
+    /// Runs a repair until it ends, and says how; `None` if another job ended since.
+    async fn repair(&self, member: &str, job: Job) -> Result<Option<FinishedJob>, Problem> {
         let begun = self.core.now();
         self.handle.start_job(&self.core, job).await.map_err(|error| {
             let busy = error == JobError::AlreadyRunning;
@@ -524,7 +530,7 @@ impl RunningArray {
             self.core.sleep(LOOK).await;
         }
         let last = self.handle.report(&self.core).await;
-        Ok(last.is_some_and(|last| last.started >= begun && last.end == JobEnd::Finished))
+        Ok(last.filter(|last| last.started >= begun && last.action == JobKind::Repair))
     }
 
     /// Puts a spare into a slot that is empty, or beside its member.

@@ -248,8 +248,9 @@ fn a_part_is_checked_if_a_part_is_asked_for() {
         fixture.populate(39);
         let spec = fixture.spec();
         let part = Sector(64)..Sector(128);
-        let report = job(&mut fixture, spec, Job::Check { range: Some(part) }).unwrap();
+        let report = job(&mut fixture, spec, Job::Check { range: Some(part.clone()) }).unwrap();
         assert_eq!(report.done, Sector(64), "{case:?}");
+        assert_eq!((report.covered, report.whole), (part, fixture.geometry.sync_sectors()), "{case:?}");
     }
 }
 
@@ -306,6 +307,48 @@ fn pause_abort_and_the_speed_limit_do_what_they_say() {
             })
             .expect_done();
         fixture.verify(&fixture.slots(), &model, "in the end");
+    }
+}
+
+/// What was found before a member joined is neither lost nor found by a run of its own.
+#[test]
+fn a_check_that_a_recovery_interrupts_is_one_run_and_keeps_what_it_found() {
+    for abort in [false, true] {
+        let mut fixture = Fixture::new(CASES[7], 5, 2);
+        fixture.populate(42);
+        flip(&fixture.drive(0), 0, 7);
+        let (spec, newcomer) = (fixture.spec(), fixture.blank(fixture.case.members));
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
+        let whole = fixture.geometry.sync_sectors();
+        fixture
+            .world
+            .run(async move |core: Core| {
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
+                array.fail(&core, MemberIx(4)).await.expect("redundancy covers it");
+                let pace = Pace { min_bytes_per_second: 0, max_bytes_per_second: 1 << 20 };
+                array.set_pace(&core, pace).await;
+                array.start_job(&core, CHECK).await.unwrap();
+                core.sleep(Duration::from_millis(50)).await;
+                assert!(array.status(&core).await.sync.is_some_and(|sync| sync.mismatch_sectors > 0));
+                array.add(&core, MemberIx(4), newcomer).await.expect("the slot is free");
+                core.sleep(Duration::from_millis(10)).await;
+                assert_eq!(array.status(&core).await.sync.map(|sync| sync.action), Some(JobKind::Recover));
+                if abort {
+                    array.abort_job(&core).await;
+                    core.sleep(Duration::from_millis(20)).await;
+                    assert!(!array.job_is_asked_for(&core).await, "it is taken back at once");
+                } else {
+                    array.set_pace(&core, Pace { max_bytes_per_second: u64::MAX, ..pace }).await;
+                    settled(&core, &array).await;
+                }
+                let report = array.report(&core).await.expect("it ended");
+                let end = if abort { JobEnd::Aborted } else { JobEnd::Finished };
+                assert_eq!((report.action, report.end, report.mismatch_sectors), (JobKind::Check, end, 1));
+                assert_eq!(report.covered == (Sector(0)..whole), !abort, "{report:?}");
+                assert_eq!((report.covered.start, report.whole), (Sector(0), whole));
+                array.stop(&core).await.expect("it stops");
+            })
+            .expect_done();
     }
 }
 

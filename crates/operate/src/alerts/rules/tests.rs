@@ -288,6 +288,7 @@ fn scrub(run: u64, mismatch_sectors: u64, secs: u64) -> ScrubReport {
         duration_secs: Some(1),
         outcome: "done".to_owned(),
         error: None,
+        covered: None,
         mismatch_sectors,
         repaired_sectors: 0,
         unreadable_sectors: 0,

@@ -274,11 +274,17 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
 }
 
 fn of_scrub(now: &ArrayReport) -> Option<DecisionReport> {
-    let last = now.scrubs.first()?;
-    let left = last.mismatch_sectors.saturating_sub(last.repaired_sectors);
-    (left > 0).then(|| DecisionReport {
+    let last = now.last_found()?;
+    let what = match last.left() {
+        (differ, 0) => format!("{differ} sectors do not agree"),
+        (0, unread) => format!("{unread} sectors could not be compared"),
+        (differ, unread) => {
+            format!("{differ} sectors do not agree, and {unread} sectors could not be compared")
+        }
+    };
+    Some(DecisionReport {
         member: None,
-        what: format!("{left} sectors do not agree"),
+        what,
         why: format!("the {} of {} found them", last.action, last.started),
         next: Some(format!("wattle status {}   (where, what it means, and how to repair it)", now.name)),
     })

@@ -161,10 +161,13 @@ fn remarks(array: &ArrayReport) -> Vec<String> {
             remarks.push(format!("{name} has bad blocks: {} bytes of it cannot be read.", member.bad_bytes));
         }
     }
-    if let Some(last) = array.scrubs.first() {
-        let left = last.mismatch_sectors.saturating_sub(last.repaired_sectors);
-        if left > 0 {
-            remarks.push(format!("The last {} found {left} sectors that do not agree.", last.action));
+    if let Some(run) = array.last_found() {
+        let (differ, unread) = run.left();
+        if differ > 0 {
+            remarks.push(format!("The last {} found {differ} sectors that do not agree.", run.action));
+        }
+        if unread > 0 {
+            remarks.push(format!("In the last {} {unread} sectors could not be compared.", run.action));
         }
     }
     remarks
@@ -369,6 +372,31 @@ mod tests {
         assert!(verdict.remarks[0].starts_with("a is slow"));
         let said = machine(&[data], 0, 0);
         assert_eq!((said.headline.as_str(), said.check_status), ("data wants a look", 0));
+    }
+
+    #[test]
+    fn what_scrubs_left_is_told_until_a_whole_one_finds_it_right() {
+        let run = |outcome: &str, differ: u64, unread: u64| {
+            serde_json::from_value(serde_json::json!({
+                "run": 1, "action": "check", "started": "", "outcome": outcome,
+                "mismatch_sectors": differ, "unreadable_sectors": unread
+            }))
+            .unwrap()
+        };
+        let remarks = |scrubs| {
+            let data = ArrayReport { scrubs, ..array("data", "raid5", &["a", "b", "c"]) };
+            let verdict = of_array(&data, Vec::new());
+            assert_eq!(verdict.standing == MachineStanding::Good, verdict.remarks.is_empty());
+            verdict.remarks
+        };
+        let both = [
+            "The last check found 8 sectors that do not agree.",
+            "In the last check 16 sectors could not be compared.",
+        ];
+        assert_eq!(remarks(vec![run("done", 8, 16)]), both);
+        assert_eq!(remarks(vec![run("aborted", 0, 0), run("done", 8, 16)]), both);
+        assert_eq!(remarks(vec![run("running", 0, 0), run("aborted", 8, 0), run("done", 0, 0)]), both[..1]);
+        assert_eq!(remarks(vec![run("done", 0, 0), run("aborted", 8, 16)]), [""; 0]);
     }
 
     #[test]

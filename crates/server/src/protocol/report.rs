@@ -729,6 +729,14 @@ impl ArrayReport {
     pub fn last_done(&self) -> Option<&ScrubReport> {
         self.scrubs.iter().find(|run| run.is_whole())
     }
+
+    /// The check or repair that left something that has not been found right since: the last whole
+    /// one, or one that ended before it was whole after that.
+    #[must_use]
+    pub fn last_found(&self) -> Option<&ScrubReport> {
+        let since = self.scrubs.iter().take_while(|run| !run.is_whole());
+        since.chain(self.last_done()).find(|run| run.left() != (0, 0))
+    }
 }
 
 impl ScrubReport {
@@ -737,6 +745,12 @@ impl ScrubReport {
     pub fn is_whole(&self) -> bool {
         let whole = |covered: CoveredReport| covered.from_byte == 0 && covered.to_byte >= covered.whole_bytes;
         self.outcome == "done" && self.covered.is_none_or(whole)
+    }
+
+    /// What it left: sectors that do not agree, and sectors that could not be compared.
+    #[must_use]
+    pub fn left(&self) -> (u64, u64) {
+        (self.mismatch_sectors.saturating_sub(self.repaired_sectors), self.unreadable_sectors)
     }
 
     /// When it began, in seconds since 1970; `None` if that is no time.

@@ -242,7 +242,7 @@ fn write_hole(state: &AlertsState, seen: &Seen<'_>) -> Option<AlertCondition> {
 
 /// What it left: sectors that do not agree, and sectors that could not be compared.
 pub fn left(run: &ScrubReport) -> (u64, u64) {
-    (run.mismatch_sectors.saturating_sub(run.repaired_sectors), run.unreadable_sectors)
+    run.left()
 }
 
 fn mismatch(state: &AlertsState, seen: &Seen<'_>) -> Option<AlertCondition> {

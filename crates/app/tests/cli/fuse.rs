@@ -73,6 +73,31 @@ impl Drop for Mounted {
     }
 }
 
+/// Clients were let in by then, so that what fails ends the server in order.
+#[test]
+fn a_server_that_cannot_say_that_it_is_ready_leaves_nothing_behind() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let members = room.array("5", 3);
+    let (dir, export) = mount_point(&room);
+    let start = |args: &[&str]| {
+        let mut command = wattle();
+        command.arg("serve").args(&members).args(["--json", "--export", &export]).args(args);
+        command.arg("--runtime-dir").arg(room.path("run")).env("WATTLE_STATE_DIR", room.path("state"));
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        said(command.stdout(full).output().unwrap())
+    };
+    let ended = start(&[]);
+    assert!(ended.status == 1 && ended.stderr.contains("ready: "), "{ended:?}");
+    assert!(!is_mounted(&dir), "{ended:?}");
+    // A pidfile that cannot be written is found out before clients are let in.
+    let ended = start(&["--pidfile", &room.name("not/there")]);
+    assert!(ended.status == 1 && !ended.stderr.contains("ready: "), "{ended:?}");
+    assert!(ended.stderr.contains("--pidfile"), "{ended:?}");
+}
+
 fn content(ix: usize) -> Vec<u8> {
     (0..70_000 + ix * 1117).map(|at| ((at * (ix + 3)) >> 3) as u8).collect()
 }

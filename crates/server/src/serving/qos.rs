@@ -22,7 +22,7 @@ impl Serving {
     ///
     /// # Errors
     /// A setting names a volume that is not offered.
-    pub async fn with_settings(mut self, settings: &[String]) -> Result<Self, Problem> {
+    pub async fn set_at_start(&mut self, settings: &[String]) -> Result<(), Problem> {
         self.settings = settings.to_vec();
         for (key, value) in settings::parse_all(settings)? {
             if let SettingChange::Qos(Some(name), _) = settings::parse(key, value)? {
@@ -32,7 +32,7 @@ impl Serving {
         for offered in self.offered().iter() {
             self.start_qos(offered).await;
         }
-        Ok(self)
+        Ok(())
     }
 
     /// Sets what was asked for at the start.

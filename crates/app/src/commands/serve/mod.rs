@@ -7,6 +7,7 @@
 //! asked for the stop is told.
 
 mod find;
+mod pidfile;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -89,6 +90,7 @@ pub fn run_beside(
     beside: Beside,
 ) -> Result<ExitCode, Problem> {
     settings::parse_all(&args.settings())?;
+    pidfile::check(args.pidfile.as_deref())?;
     let look = || members::look_to_serve(access, &args.members, &args.force, args.degraded);
     let found = patiently(|| find(access, args, look))?;
     let server = args.name.clone().unwrap_or_else(|| found.server_name());
@@ -312,8 +314,9 @@ async fn serve(
     let saving = saving(args);
     let Started { served, offered, all, stack } =
         start(core, access, args, found, &endpoints, &saving).await?;
-    let serving = Serving::new(core, access, server, served, (offered, all), stack, saving);
-    let serving = Rc::new(serving.with_settings(&args.settings()).await?);
+    let mut serving = Serving::new(core, access, server, served, (offered, all), stack, saving);
+    let set = serving.set_at_start(&args.settings()).await;
+    let serving = Rc::new(serving);
     serving.follow_repairs();
     obey_signals(core, &serving).await;
     let control = control.map(|listener| {
@@ -324,30 +327,48 @@ async fn serve(
         })
     });
     let child_env = child_env(core, &serving, &endpoints, &dir);
-    let exports = start_exports(core, &serving, endpoints).await?;
-    let metrics = metrics.map(exporter::announce).transpose()?;
-    announce(core, &serving, screen, args.json).await?;
-    write_pidfile(args.pidfile.as_deref())?;
+    let (mut exports, mut told) = (Vec::new(), None);
+    // As soon as one export runs there are writes that were acknowledged: what fails from here on
+    // ends the server as a request to end does.
+    let begun = async {
+        set?;
+        start_exports(core, &serving, endpoints, &mut exports).await?;
+        told = metrics.map(exporter::announce).transpose()?;
+        announce(core, &serving, screen, args.json).await?;
+        pidfile::write(args.pidfile.as_deref())
+    };
+    let begun = begun.await;
+    let has_pidfile = begun.is_ok();
     let notifier = Rc::new(beside.notifier);
-    notify::ready(core, &serving, &notifier).await;
-    (beside.once_ready)(core, &serving);
-
-    let ended = wait_for_end(core, &serving, args, child_env).await;
+    let ended = match begun {
+        Ok(()) => {
+            notify::ready(core, &serving, &notifier).await;
+            (beside.once_ready)(core, &serving);
+            wait_for_end(core, &serving, args, child_env).await
+        }
+        Err(problem) => Err(problem),
+    };
     notifier.stopping();
     let finished = match race(finish(core, &serving, exports), terminated_again(core)).await {
         Either::First(result) => result,
         Either::Second(()) => Err(interrupted()),
     };
-    drop(metrics);
+    drop(told);
     serving.tell_end(&finished);
     if let Some(control) = control {
         control.drain(core).await;
     }
-    if let Some(pidfile) = &args.pidfile {
+    if let Some(pidfile) = args.pidfile.as_ref().filter(|_| has_pidfile) {
         // Best effort: a stale pidfile names a process that is gone.
         let _ = std::fs::remove_file(pidfile);
     }
-    finished.and(ended)
+    match (finished, ended) {
+        (Err(second), Err(first)) => {
+            output::note(&format!("{}: {}", second.what, second.why));
+            Err(first)
+        }
+        (finished, ended) => finished.and(ended),
+    }
 }
 
 /// Where the server saves what it overwrites.
@@ -441,14 +462,14 @@ async fn start_exports(
     core: &Core,
     serving: &Serving,
     endpoints: Vec<Endpoint>,
-) -> Result<Vec<RunningExport>, Problem> {
-    let mut running = Vec::new();
+    running: &mut Vec<RunningExport>,
+) -> Result<(), Problem> {
     for endpoint in endpoints {
         let (export, place) = endpoint.start(core, &serving.offered(), &output::log()).await?;
         serving.offers(place);
         running.push(export);
     }
-    Ok(running)
+    Ok(())
 }
 
 /// How file systems are made on a volume.
@@ -518,18 +539,6 @@ async fn announce(core: &Core, serving: &Serving, screen: Screen, json: bool) ->
         event: "ready",
         pid: std::process::id(),
         volumes: volumes.collect(),
-    })
-}
-
-fn write_pidfile(path: Option<&Path>) -> Result<(), Problem> {
-    let Some(path) = path else { return Ok(()) };
-    std::fs::write(path, format!("{}\n", std::process::id())).map_err(|error| {
-        Problem::new(
-            Code::OutputFailed,
-            format!("--pidfile {}: {error}", path.display()),
-            "a process that waits for the file would wait for ever",
-            "name a path that this user can write",
-        )
     })
 }
 

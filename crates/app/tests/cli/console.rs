@@ -314,7 +314,7 @@ fn without_a_token_nothing_is_changed() {
     let console = Console::start(&serve.runtime_dir, &[]);
     let uuid = serve.array()["uuid"].clone();
     let refused =
-        console.order(&json!({ "order": "fail", "array": uuid, "slot": 1, "confirm": "wattle fail data 1" }));
+        console.order(&json!({ "order": "fail", "array": uuid, "slot": 1, "confirm": "wattle fail data x" }));
     assert_eq!((refused.status, refused.json()["code"].as_str()), (403, Some("WTL-0285")));
     assert_eq!(serve.array()["slots"], "[UU]");
 }
@@ -326,6 +326,9 @@ fn an_order_shows_its_command_and_is_carried_out_when_that_is_confirmed() {
     let console = Console::with_token(&room, &serve.runtime_dir);
     let uuid = serve.array()["uuid"].clone();
     let fail = json!({ "order": "fail", "array": uuid, "slot": 1 });
+    let command = |slot: usize| {
+        format!("wattle fail data {}", serve.array()["members"][slot]["member"].as_str().unwrap())
+    };
     for wrong in ["", "Bearer", "Bearer x", "Basic YQ=="] {
         let reply = console.ask("POST", "/api/v1/orders", &[("Authorization", wrong)], &fail.to_string());
         assert_eq!(reply.status, 401, "{wrong}");
@@ -333,7 +336,7 @@ fn an_order_shows_its_command_and_is_carried_out_when_that_is_confirmed() {
     let shown = console.order(&fail);
     assert_eq!(
         (shown.status, shown.json()["command"].as_str()),
-        (200, Some("wattle fail data 1")),
+        (200, Some(command(1).as_str())),
         "{}",
         shown.json()
     );
@@ -342,7 +345,7 @@ fn an_order_shows_its_command_and_is_carried_out_when_that_is_confirmed() {
         (Some(false), Some("[UU]"))
     );
     let with = |confirm: &str| json!({ "order": "fail", "array": uuid, "slot": 1, "confirm": confirm });
-    let other = console.order(&with("wattle fail data 0"));
+    let other = console.order(&with(&command(0)));
     assert_eq!((other.status, other.json()["code"].as_str()), (409, Some("WTL-0286")));
     for (order, code) in [
         (json!({ "order": "fail", "array": uuid, "slot": 7 }), "WTL-0287"),
@@ -353,12 +356,11 @@ fn an_order_shows_its_command_and_is_carried_out_when_that_is_confirmed() {
         assert_eq!(console.order(&order).json()["code"], code, "{order}");
     }
     assert_eq!(serve.array()["slots"], "[UU]");
-    let done = console.order(&with("wattle fail data 1"));
+    let done = console.order(&with(&command(1)));
     assert_eq!((done.status, done.json()["done"].as_bool()), (200, Some(true)), "{}", done.json());
     assert_eq!(serve.array()["slots"], "[U_]");
     // The last one is not failed: the server's own checks hold here too.
-    let last =
-        console.order(&json!({ "order": "fail", "array": uuid, "slot": 0, "confirm": "wattle fail data 0" }));
+    let last = console.order(&json!({ "order": "fail", "array": uuid, "slot": 0, "confirm": command(0) }));
     assert_eq!((last.status, serve.array()["slots"].as_str()), (409, Some("[U_]")), "{}", last.json());
     let check = |word: &str, command: &str| {
         let reply = console.order(&json!({ "order": word, "array": uuid, "confirm": command }));
@@ -580,7 +582,7 @@ fn a_member_is_failed_with_the_keyboard_alone() {
     browser.press("Enter", 13);
     browser.wait(
         "the command",
-        "document.querySelector('dialog[open]').innerText.includes('wattle fail data 1')",
+        "document.querySelector('dialog[open]').innerText.includes('wattle fail data /')",
     );
     assert_eq!(serve.array()["slots"], "[UU]", "nothing is done before it is confirmed");
     accessible(&mut browser, "the dialog");

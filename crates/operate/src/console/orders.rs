@@ -1,7 +1,9 @@
 //! Orders of the page: what each would run as a command, and running it.
 //!
 //! An order names an array and a slot, never a path: what it acts on is one of those that servers
-//! report. It is carried out only with the command that was shown repeated to the letter.
+//! report. It is carried out only with the command that was shown repeated to the letter. That
+//! command, and the request to the server, name the slot's member in full: a number may be another
+//! member's file name, and another drive may have taken the slot.
 
 use std::path::{Path, PathBuf};
 
@@ -136,26 +138,26 @@ pub fn plan(servers: &Servers, order: &ConsoleOrder, sys: &Path) -> Result<Plann
             Work::Ask(ServerRequest::Pause { array: asked, paused: false }),
         ),
         OrderKind::Fail { slot } => {
-            member(array, slot)?;
+            let member = member(array, slot)?;
             (
-                format!("wattle fail {shown} {slot}"),
+                format!("wattle fail {shown} {}", shell_word(member)),
                 "The array goes on without this member, as if its drive had failed. Taking it back later copies what it missed.".to_owned(),
-                Work::Ask(ServerRequest::Fail { array: asked, member: slot.to_string() }),
+                Work::Ask(ServerRequest::Fail { array: asked, member: member.to_owned() }),
             )
         }
         OrderKind::Replace { slot } => {
-            member(array, slot)?;
-            let undo = SavingOrder { command: format!("wattle replace {shown} {slot}"), ..SavingOrder::default() };
+            let member = member(array, slot)?;
+            let command = format!("wattle replace {shown} {}", shell_word(member));
             let work = ServerRequest::Replace {
                 array: asked,
-                member: slot.to_string(),
+                member: member.to_owned(),
                 with: None,
                 force: Vec::new(),
-                undo,
+                undo: SavingOrder { command: command.clone(), ..SavingOrder::default() },
                 map: None,
             };
             (
-                format!("wattle replace {shown} {slot}"),
+                command,
                 "Copies this member to a spare of the array, which then takes its slot. Redundancy is kept all the time.".to_owned(),
                 Work::Ask(work),
             )
@@ -269,8 +271,11 @@ mod tests {
             (r#"{"order":"abort","array":"uuid-of-data"}"#, "wattle check data --abort"),
             (r#"{"order":"pause","array":"uuid-of-data"}"#, "wattle check data --pause"),
             (r#"{"order":"resume","array":"uuid-of-data"}"#, "wattle check data --resume"),
-            (r#"{"order":"fail","array":"uuid-of-data","slot":2}"#, "wattle fail data 2"),
-            (r#"{"order":"replace","array":"uuid-of-my array","slot":0}"#, "wattle replace 'my array' 0"),
+            (r#"{"order":"fail","array":"uuid-of-data","slot":2}"#, "wattle fail data /dev/sdc"),
+            (
+                r#"{"order":"replace","array":"uuid-of-my array","slot":0}"#,
+                "wattle replace 'my array' /dev/sda",
+            ),
         ];
         for (order, command) in rows {
             let planned = planned(order).unwrap();
@@ -283,12 +288,12 @@ mod tests {
     #[test]
     fn what_was_not_shown_is_not_run() {
         let order = r#"{"order":"fail","array":"uuid-of-data","slot":2}"#;
-        for other in ["", "wattle fail data 1", "wattle fail data 2 "] {
+        for other in ["", "wattle fail data /dev/sdb", "wattle fail data 2", "wattle fail data /dev/sdc "] {
             let problem = carry_out(planned(order).unwrap(), Some(other)).unwrap_err();
             assert_eq!(problem.code, Code::OrderNotConfirmed);
         }
         // With the right words it is sent: to a server that is not there.
-        let problem = carry_out(planned(order).unwrap(), Some("wattle fail data 2")).unwrap_err();
+        let problem = carry_out(planned(order).unwrap(), Some("wattle fail data /dev/sdc")).unwrap_err();
         assert_eq!(problem.code, Code::ServerFailed);
     }
 
@@ -306,6 +311,18 @@ mod tests {
         ] {
             assert_eq!(planned(order).unwrap_err().code, code, "{order}");
         }
+    }
+
+    #[test]
+    fn a_slot_is_never_taken_for_the_file_name_of_another_member() {
+        let mut servers = servers(&["data"]);
+        for (member, name) in servers.answered[0].1.arrays[0].members.iter_mut().zip(["d/1", "d/2", "d/0"]) {
+            member.member = Some(name.to_owned());
+        }
+        let order = parse(br#"{"order":"fail","array":"uuid-of-data","slot":0}"#).unwrap();
+        let planned = plan(&servers, &order, Path::new("/")).unwrap();
+        assert_eq!(planned.command, "wattle fail data d/1");
+        assert!(matches!(&planned.work, Work::Ask(ServerRequest::Fail { member, .. }) if member == "d/1"));
     }
 
     #[test]

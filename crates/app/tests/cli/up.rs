@@ -291,6 +291,41 @@ fn a_member_that_comes_after_the_start_is_brought_up_to_date_by_the_bitmap() {
     );
 }
 
+/// Nothing was written yet: by the drives alone it never was away.
+#[test]
+fn a_member_that_comes_before_the_first_write_is_taken() {
+    let (room, members) = room("5", 3, "[wait]\ntimeout = '0s'\n");
+    let away = room.name("away");
+    fs::rename(&members[1], &away).unwrap();
+    let mut up = Up::start(&room, &["data"], &[]);
+    up.until("ready: ");
+    assert_eq!(up.array("data")["slots"], "[U_U]");
+    fs::rename(&away, &members[1]).unwrap();
+    up.until("being brought up to date");
+    up.wait_until_good("data");
+    up.stop();
+}
+
+/// What another process does with a drive for a moment, a backup or a probe, is no reason to leave
+/// it out for good.
+#[test]
+fn a_member_that_is_in_use_when_it_comes_is_tried_again() {
+    let (room, members) = room("5", 3, "[wait]\ntimeout = '0s'\n");
+    let away = room.name("away");
+    fs::rename(&members[1], &away).unwrap();
+    let mut up = Up::start(&room, &["data"], &[]);
+    up.until("ready: ");
+    let held = fs::File::open(&away).unwrap();
+    held.lock_shared().unwrap();
+    fs::rename(&away, &members[1]).unwrap();
+    up.until("was not added: ");
+    drop(held);
+    up.until("being brought up to date");
+    assert_eq!(up.said.matches("was not added: ").count(), 1, "{}", up.said);
+    up.wait_until_good("data");
+    up.stop();
+}
+
 #[test]
 fn a_member_that_failed_stays_out_when_it_comes_again() {
     let (room, members) = room("5", 3, "");
@@ -398,6 +433,8 @@ fn checks_are_started_when_they_are_due() {
     scrub("--scrub-overdue").ok();
     up.stop();
 }
+
+#[test]
 
 /// Every command of a unit, with a name for what systemd puts in: a page of `--help` has to know
 /// every option of it.

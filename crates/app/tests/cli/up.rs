@@ -435,6 +435,28 @@ fn checks_are_started_when_they_are_due() {
 }
 
 #[test]
+fn an_array_that_refuses_a_check_keeps_no_other_from_its_own() {
+    let (room, _) = room("1", 2, "[scrub]\nevery = '7d'\n");
+    let other = ["more-0", "more-1"].map(|name| room.device(name, 16 << 20));
+    run(["create", "more", "--level", "1"].map(str::to_owned).into_iter().chain(other)).ok();
+    let pattern = room.name("more-*");
+    config(
+        &room,
+        "more.toml",
+        &format!("arrays = ['more']\nmembers = ['{pattern}']\n[scrub]\nevery = '7d'\n"),
+    );
+    config(&room, "absent.toml", "arrays = ['absent']\n[scrub]\nevery = '7d'\n");
+    let (mut data, mut more) = (Up::start(&room, &["data"], &[]), Up::start(&room, &["more"], &[]));
+    data.until("ready: ");
+    more.until("ready: ");
+    data.command(&["set", "data", "sync_action=frozen"]).ok();
+    let (etc, runtime) = (room.name("etc"), room.name("run"));
+    let scrub = run(["up", "--scrub", "--config", &etc, "--runtime-dir", &runtime]);
+    let said = scrub.failed(1, "WTL-0100", &["data: the check was not started", "more: check started"]);
+    assert!(said.stderr.contains("the stack absent does not run"), "{}", said.stderr);
+    data.stop();
+    more.stop();
+}
 
 /// Every command of a unit, with a name for what systemd puts in: a page of `--help` has to know
 /// every option of it.

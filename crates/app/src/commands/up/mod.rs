@@ -45,7 +45,7 @@ pub fn run(access: &MemberAccess, args: &UpArgs, screen: Screen) -> Result<ExitC
     }
     let wanted = chosen(&stacks, &args.names, screen)?;
     if args.scrub {
-        return scrub::run(&wanted, args);
+        return Ok(scrub::run(&wanted, args, screen));
     }
     if args.scrub_overdue {
         return scrub::overdue(&wanted, args, screen);

@@ -1,6 +1,7 @@
 //! `wattle up --scrub` and `--scrub-overdue`: what files say of checks, against what arrays
 //! remember.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -65,48 +66,60 @@ fn is_older(array: &ArrayReport, than: Duration, now_secs: u64) -> bool {
     secs.is_none_or(|secs| now_secs.saturating_sub(secs) >= than.as_secs())
 }
 
-/// # Errors
-/// A stack does not run, or a check cannot be started. What checks find is an exit status.
-pub fn run(stacks: &[&StackConfig], args: &UpArgs) -> Result<ExitCode, Problem> {
+/// What checks find, and what keeps one from being run, is an exit status: the other arrays are
+/// checked all the same.
+pub fn run(stacks: &[&StackConfig], args: &UpArgs, screen: Screen) -> ExitCode {
     let dir = args.runtime.runtime_dir.as_deref();
     let servers = Servers::ask(&runtime_dir(dir));
-    let mut status = ExitCode::SUCCESS;
+    let mut all_clean = true;
+    let mut note = |checked: Result<bool, Problem>| {
+        all_clean &= checked.unwrap_or_else(|problem| {
+            output::report(&problem, screen.style_err);
+            false
+        });
+    };
     for stack in stacks {
         let Some(every) = stack.scrub.every else { continue };
-        for array in arrays(&servers, stack)? {
-            if !is_older(&array, every, now().secs) {
-                let last = last_done(&array).unwrap_or_default();
-                output::note(&format!("{}: not due, last done {last}", array.name));
-                continue;
-            }
-            let id = array.uuid.as_deref().unwrap_or(&array.name);
-            let target = ServedTarget::find(dir, id)?;
-            request(target.socket(), &ServerRequest::Check { array: id.to_owned() })?;
-            output::note(&format!("{}: check started", array.name));
-            let end = target.wait_for_scrub()?;
-            let run = end.scrubs.first();
-            run.iter().for_each(|run| output::note(&scrub_line(run)));
-            let clean = |run: &ScrubReport| {
-                run.outcome == "done"
-                    && run.mismatch_sectors + run.unreadable_sectors + run.late_sectors + run.alone_sectors
-                        == 0
-            };
-            if !run.is_some_and(clean) {
-                status = ExitCode::from(FOUND);
-            }
+        match arrays(&servers, stack) {
+            Ok(arrays) => arrays.iter().for_each(|array| note(check(array, every, dir))),
+            Err(problem) => note(Err(problem)),
         }
     }
-    Ok(status)
+    if all_clean { ExitCode::SUCCESS } else { ExitCode::from(FOUND) }
+}
+
+/// Checks an array if that is due, and says whether there is nothing to tell of it.
+fn check(array: &ArrayReport, every: Duration, dir: Option<&Path>) -> Result<bool, Problem> {
+    if !is_older(array, every, now().secs) {
+        let last = last_done(array).unwrap_or_default();
+        output::note(&format!("{}: not due, last done {last}", array.name));
+        return Ok(true);
+    }
+    let id = array.uuid.as_deref().unwrap_or(&array.name);
+    let target = ServedTarget::find(dir, id)?;
+    request(target.socket(), &ServerRequest::Check { array: id.to_owned() })?;
+    output::note(&format!("{}: check started", array.name));
+    let end = target.wait_for_scrub()?;
+    let run = end.scrubs.first();
+    run.iter().for_each(|run| output::note(&scrub_line(run)));
+    let clean = |run: &ScrubReport| {
+        run.outcome == "done" && run.mismatch_sectors + run.unreadable_sectors + run.late_sectors == 0
+    };
+    Ok(run.is_some_and(clean))
 }
 
 /// # Errors
-/// A stack does not run.
+/// The report cannot be printed.
 pub fn overdue(stacks: &[&StackConfig], args: &UpArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let servers = Servers::ask(&runtime_dir(args.runtime.runtime_dir.as_deref()));
     let (mut scrubbed, mut problems) = (Vec::new(), Vec::new());
     for stack in stacks {
         let Some(limit) = stack.scrub.overdue else { continue };
-        for array in arrays(&servers, stack)? {
+        let found = arrays(&servers, stack).unwrap_or_else(|problem| {
+            problems.push(problem);
+            Vec::new()
+        });
+        for array in found {
             let overdue = is_older(&array, limit, now().secs);
             problems.extend(overdue.then(|| overdue_problem(stack, &array, limit)));
             scrubbed.push(ScrubbedArray {

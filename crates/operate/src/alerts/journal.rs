@@ -22,6 +22,9 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// The file.
 const FILE: &str = "alerts.json";
 
+/// The lock of the process that watches.
+const WATCH_LOCK: &str = "alerts.watch.lock";
+
 /// What is kept of alerts.
 #[derive(Debug)]
 pub struct Journal {
@@ -112,12 +115,14 @@ impl Journal {
         self.dir.join(FILE)
     }
 
-    /// Takes the lock of the process that watches; `None` if another one has it.
+    /// Takes the lock of the process that watches; `None` if another one has it. A file that cannot
+    /// be written can be locked.
     ///
     /// # Errors
-    /// The file cannot be made or locked.
+    /// The file is not there and cannot be made, or cannot be locked.
     pub fn lock_watch(&self) -> Result<Option<WatchLock>, Problem> {
-        let file = self.lock_file("alerts.watch.lock")?;
+        let file = self.lock_file(WATCH_LOCK);
+        let file = file.or_else(|problem| File::open(self.dir.join(WATCH_LOCK)).map_err(|_| problem))?;
         match file.try_lock() {
             Ok(()) => {
                 // For people: the lock is what counts.
@@ -133,7 +138,7 @@ impl Journal {
     /// Whether a process watches.
     #[must_use]
     pub fn is_watched(&self) -> bool {
-        let file = File::open(self.dir.join("alerts.watch.lock"));
+        let file = File::open(self.dir.join(WATCH_LOCK));
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
@@ -375,6 +380,21 @@ mod tests {
         assert!(lock.is_some() && other.lock_watch().unwrap().is_none() && other.is_watched());
         drop(lock);
         assert!(other.lock_watch().unwrap().is_some());
+    }
+
+    /// On a file system that is read-only.
+    #[test]
+    fn one_process_watches_also_where_nothing_can_be_written() {
+        let temp = tempfile::tempdir().unwrap();
+        let (one, other) = (Journal::open(temp.path()).unwrap(), Journal::open(temp.path()).unwrap());
+        // It can be opened for reading and not for writing.
+        fs::create_dir(temp.path().join(WATCH_LOCK)).unwrap();
+        let lock = one.lock_watch().unwrap();
+        assert!(lock.is_some() && other.lock_watch().unwrap().is_none() && other.is_watched());
+        drop(lock);
+        fs::remove_dir(temp.path().join(WATCH_LOCK)).unwrap();
+        std::os::unix::fs::symlink("not/there", temp.path().join(WATCH_LOCK)).unwrap();
+        assert_eq!(one.lock_watch().unwrap_err().code, Code::AlertJournal);
     }
 
     #[test]

@@ -23,6 +23,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// So long a server may be silent before that is told.
 const SILENT: Duration = Duration::from_secs(20);
 
+/// The longest wait for an event: what does not answer then is told after [`SILENT`].
+const WAIT_MAX: Duration = Duration::from_secs(15);
+
 /// Between two looks whether a server has ended.
 const ENDING: Duration = Duration::from_millis(100);
 
@@ -85,7 +88,7 @@ impl Followed {
                     (heard, silent) = (beside::now(), false);
                     self.position = FeedPosition { epoch: Some(events.epoch.clone()), after: events.last };
                     let busy = status.arrays.iter().any(|array| array.sync.is_some());
-                    wait = if busy { self.look.min(LOOK_AT_JOB) } else { self.look };
+                    wait = self.look.min(if busy { LOOK_AT_JOB } else { WAIT_MAX });
                     let ending = events.ending;
                     if !self.tell(ServerFound::Seen { events: Box::new(events), status: Box::new(status) }) {
                         return;

@@ -110,17 +110,30 @@ pub struct WatchOptions {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Watches until it is to end. While another process does, it waits for that one's end.
+/// Watches until it is to end. While another process does, it waits for that one's end. Where
+/// nothing can be written it watches all the same: an alert counts more than its record.
 ///
 /// # Errors
 /// The settings are not understood, or what is kept of alerts cannot be used.
 pub fn run(options: &WatchOptions) -> Result<(), Problem> {
     let settings = AlertSettings::read(&options.settings)?;
-    let journal = Arc::new(Journal::open(&options.state_dir)?);
+    let unkept = |problem: Problem, then: &str| {
+        (options.note)(WatchNote::Note(format!("{}: {}; {then}", problem.what, problem.why)));
+    };
+    let journal = Journal::open(&options.state_dir).unwrap_or_else(|problem| {
+        unkept(problem, "alerts are sent, and kept until this process ends");
+        Journal::at(&options.state_dir)
+    });
+    let journal = Arc::new(journal);
     let mut told = false;
     let _lock = loop {
-        if let Some(lock) = journal.lock_watch()? {
-            break lock;
+        match journal.lock_watch() {
+            Ok(Some(lock)) => break Some(lock),
+            Ok(None) => {}
+            Err(problem) => {
+                unkept(problem, "alerts are sent, by every process that watches");
+                break None;
+            }
         }
         if !told {
             (options.note)(WatchNote::Standby);

@@ -253,7 +253,7 @@ mod tests {
         data.members[1].state = SeatState::Faulty;
         assert_eq!(filled(&data, "/b").unwrap_err().exit_code(), 1);
         assert_eq!(filled(&data, "/x").unwrap_err().exit_code(), 1);
-        data.spares = vec![SpareReport { member: "/x".to_owned(), state: SpareState::Spare }];
+        data.spares = vec![SpareReport { member: "/x".to_owned(), state: SpareState::Spare, why: None }];
         assert_eq!(filled(&data, "/x"), Ok(true));
         data.sync = Some(sync("recovery", 1, 2));
         assert_eq!(filled(&data, "/x"), Ok(false));

@@ -88,6 +88,17 @@ pub fn running(now: &ArrayReport, events: &Events, at_start: &[DecisionReport]) 
             next: Some(format!("wattle add {} {}", now.name, spare.member)),
         }
     }));
+    decisions.extend(now.spares.iter().filter(|spare| spare.state == SpareState::Refused).map(|spare| {
+        DecisionReport {
+            member: Some(spare.member.clone()),
+            what: "it is a spare and did not take a slot".to_owned(),
+            why: spare.why.clone().unwrap_or_default(),
+            next: Some(format!(
+                "wattle remove {0} {1}, and give another: wattle add {0} DEVICE",
+                now.name, spare.member
+            )),
+        }
+    }));
     decisions.extend(of_scrub(now));
     // What held when it was started may not hold any more.
     decisions.extend(at_start.iter().map(|decision| DecisionReport {
@@ -337,7 +348,7 @@ mod tests {
         data.members[1].state = SeatState::Faulty;
         data.members[2].slow = true;
         data.members[0].bad_bytes = 512;
-        data.spares = vec![SpareReport { member: "old".to_owned(), state: SpareState::Returning }];
+        data.spares = vec![SpareReport { member: "old".to_owned(), state: SpareState::Returning, why: None }];
         let events = Events::default();
         let member = EventMember { key: None, name: "b".to_owned() };
         let failed = Failed { member, place: EventPlace::Slot(1), cause: Some(FailCause::Write) };

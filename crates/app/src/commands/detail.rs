@@ -96,7 +96,7 @@ fn devices(array: &ArrayReport) -> Vec<DeviceView<'_>> {
         array.members.iter().chain(&array.replacements).filter_map(|member| of_seat(array, member));
     let spares = array.spares.iter().filter_map(|spare| {
         let state = match spare.state {
-            SpareState::Spare => DeviceState::Spare,
+            SpareState::Spare | SpareState::Refused => DeviceState::Spare,
             SpareState::Faulty => DeviceState::Faulty,
             SpareState::Returning => return None,
         };

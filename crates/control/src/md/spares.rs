@@ -4,9 +4,12 @@
 //! The policy: a member that was away comes back by itself where a bitmap says what it missed.
 //! Without one, all of it would be written over, which only the operator may decide. A spare is
 //! there for that, and takes an empty slot at once; the smallest that fits. One that does not take
-//! it is not tried again.
+//! it is tried again when the array changes and now and then, since an error may have passed; it is
+//! told once for each reason.
 
 use std::rc::Rc;
+
+use wattle_rt::{Either, race};
 
 use crate::events::ArrayEvent;
 use crate::md::admit::WantedSeat;
@@ -22,9 +25,17 @@ pub async fn keep(array: Rc<RunningArray>) {
     let mut version = 0;
     loop {
         fill(&array).await;
-        match array.handle().changed(array.core(), version).await {
-            Some(now) => version = now,
-            None => return,
+        let changed = array.handle().changed(array.core(), version);
+        let again = async {
+            match array.refused_until() {
+                Some(until) => array.core().sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        match race(changed, again).await {
+            Either::First(Some(now)) => version = now,
+            Either::First(None) => return,
+            Either::Second(()) => {}
         }
     }
 }
@@ -62,9 +73,10 @@ async fn fill(array: &RunningArray) {
             match array.use_spare(spare, WantedSeat::Slot(slot), Terms::default()).await {
                 Ok(_) => break,
                 Err(problem) => {
-                    array.set_unusable(spare);
-                    let member = array.spare_member(spare);
-                    array.tell(ArrayEvent::SpareRefused { member, problem: Box::new(problem) });
+                    if array.set_refused(spare, &problem) {
+                        let member = array.spare_member(spare);
+                        array.tell(ArrayEvent::SpareRefused { member, problem: Box::new(problem) });
+                    }
                 }
             }
         }

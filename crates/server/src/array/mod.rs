@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use wattle_control::Problem;
 use wattle_control::commit::MdMetadata;
 use wattle_control::events::{self as array, Covered, Observed, action_word};
 use wattle_control::members::MemberAccess;
@@ -216,12 +217,16 @@ impl Served {
             report.recorded = now.or(report.recorded);
         }
         if let Some(kept) = &self.kept {
-            let spare = |member: String| SpareReport { member, state: SpareState::Spare };
+            let spare = |(member, refused): (String, Option<Problem>)| SpareReport {
+                member,
+                state: if refused.is_some() { SpareState::Refused } else { SpareState::Spare },
+                why: refused.map(|problem| format!("{}: {}", problem.what, problem.why)),
+            };
             report.spares = kept.running.spares().into_iter().map(spare).collect();
-            let returning = kept.running.returning().into_iter();
-            report
-                .spares
-                .extend(returning.map(|(member, _)| SpareReport { member, state: SpareState::Returning }));
+            let returning = kept.running.returning().into_iter().map(|(member, _)| member);
+            let returning =
+                returning.map(|member| SpareReport { member, state: SpareState::Returning, why: None });
+            report.spares.extend(returning);
         }
         if let Some(kept) = &self.kept {
             report::remotes(&mut report, kept.running.remotes().await);

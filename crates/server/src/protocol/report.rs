@@ -323,6 +323,8 @@ pub enum SpareState {
     Faulty,
     /// It was away, and is not taken back by itself.
     Returning,
+    /// It did not take a slot when it should have.
+    Refused,
 }
 
 impl SpareState {
@@ -332,6 +334,7 @@ impl SpareState {
             Self::Spare => "spare",
             Self::Faulty => "faulty",
             Self::Returning => "returning",
+            Self::Refused => "refused",
         }
     }
 }
@@ -566,6 +569,9 @@ pub struct SpareReport {
     pub member: String,
     /// What it waits for.
     pub state: SpareState,
+    /// Why it is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// A range of bytes.
@@ -853,7 +859,7 @@ mod tests {
         for state in [SeatState::InSync, SeatState::Rebuilding, SeatState::Missing, SeatState::Faulty] {
             assert_eq!(serde_json::to_value(state).unwrap(), state.word());
         }
-        for state in [SpareState::Spare, SpareState::Faulty, SpareState::Returning] {
+        for state in [SpareState::Spare, SpareState::Faulty, SpareState::Returning, SpareState::Refused] {
             assert_eq!(serde_json::to_value(state).unwrap(), state.word());
         }
     }

@@ -141,7 +141,8 @@ mod tests {
         data.members[2].state = SeatState::Rebuilding;
         data.slots = "[UU_U]".to_owned();
         data.degraded = 1;
-        data.spares = vec![SpareReport { member: "old disk".to_owned(), state: SpareState::Faulty }];
+        data.spares =
+            vec![SpareReport { member: "old disk".to_owned(), state: SpareState::Faulty, why: None }];
         data.sync = Some(sync("recovery", 126 << 10, 1000 << 10));
         let text = render([data].iter());
         let lines: Vec<_> = text.lines().collect();

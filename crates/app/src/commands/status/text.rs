@@ -253,7 +253,7 @@ fn members(array: &ArrayReport, screen: Screen) -> Vec<Vec<String>> {
         rows.extend(replacements.map(|other| member_row(other, true, screen)));
     }
     for spare in &array.spares {
-        let state = if spare.state == SpareState::Faulty {
+        let state = if matches!(spare.state, SpareState::Faulty | SpareState::Refused) {
             screen.style.red(spare.state.word())
         } else {
             spare.state.word().to_owned()
@@ -549,7 +549,7 @@ data  raid5, left-symmetric, chunk 64 KiB, 21 MiB
             valid_below_bytes: Some(0),
             ..MemberReport::default()
         }];
-        data.spares = vec![SpareReport { member: "s".to_owned(), state: SpareState::Spare }];
+        data.spares = vec![SpareReport { member: "s".to_owned(), state: SpareState::Spare, why: None }];
         data.events = vec![EventReport {
             time: "2026-11-21T12:00:00Z".to_owned(),
             what: "a is \x1b[31mslow".to_owned(),

@@ -144,7 +144,7 @@ impl RunningArray {
         }
         self.forget_gone().await;
         self.set_paths_of(&device).await;
-        let known = Known { name: offer.name.clone(), spare: is_spare, unusable: false };
+        let known = Known { name: offer.name.clone(), spare: is_spare, refused: None };
         self.devices.borrow_mut().insert(key, known);
         self.ordered_out.borrow_mut().remove(&key);
         let member = self.event_member(Some(key), &offer.name);

@@ -12,6 +12,7 @@ mod join;
 mod look;
 mod problems;
 pub mod remote;
+mod spares;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,7 @@ use crate::problem::{Code, Forced, Problem};
 use crate::undo::Recorder;
 use problems::{made_up, not_a_member};
 use remote::{Away, REMOTE_TIMEOUT};
+use spares::Refused;
 
 /// Between two looks at a job that is waited for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -122,7 +124,7 @@ struct Known {
     name: String,
     spare: bool,
     /// It did not take a slot when it should have.
-    unusable: bool,
+    refused: Option<Refused>,
 }
 
 /// An array that runs, with everything that belongs to it.
@@ -160,7 +162,7 @@ impl RunningArray {
     #[must_use]
     pub fn new(core: &Core, access: &MemberAccess, name: &str, started: Started) -> Rc<Self> {
         let Started { handle, books, spares, returning, names, .. } = started;
-        let known = |name: String, spare| Known { name, spare, unusable: false };
+        let known = |name: String, spare| Known { name, spare, refused: None };
         let seated = names.into_iter().map(|(key, name)| (key, known(name, false)));
         let spares = spares.into_iter().map(|(key, spare)| (key, known(spare.name, true)));
         let devices: BTreeMap<_, _> = seated.chain(spares).collect();
@@ -237,12 +239,6 @@ impl RunningArray {
     /// A device of the array, as events name it.
     pub(crate) fn event_member(&self, key: Option<MemberKey>, name: &str) -> EventMember {
         EventMember { key, name: name.to_owned() }
-    }
-
-    /// Names of the spares.
-    #[must_use]
-    pub fn spares(&self) -> Vec<String> {
-        self.devices.borrow().values().filter(|known| known.spare).map(|known| known.name.clone()).collect()
     }
 
     /// The devices that are in a seat or are spares, or that failed and were not removed: their
@@ -452,7 +448,7 @@ impl RunningArray {
         terms: Terms<'_>,
     ) -> Result<Seat, Problem> {
         let mut refused = None;
-        for spare in self.usable_spares() {
+        for spare in self.spares_by_size(|_| true) {
             match self.use_spare(spare, place, terms).await {
                 Ok(seat) => return Ok(seat),
                 Err(problem) => refused = refused.or(Some(problem)),
@@ -592,31 +588,6 @@ impl RunningArray {
 
     pub(crate) fn keep_returning(&self, who: ReAddCandidate, member: ClaimedMember) {
         self.returning.borrow_mut().push((who, member));
-    }
-
-    /// Spares that may be used, smallest first: a large one may be needed for a larger array.
-    pub(crate) fn usable_spares(&self) -> Vec<MemberKey> {
-        let size = |key: &MemberKey| {
-            self.books.as_ref().and_then(|books| books.device(*key)).map_or(0, |device| device.size_bytes())
-        };
-        let devices = self.devices.borrow();
-        let usable = devices.iter().filter(|(_, known)| known.spare && !known.unusable);
-        let mut spares: Vec<_> = usable.map(|(key, _)| *key).collect();
-        spares.sort_by_key(size);
-        spares
-    }
-
-    /// A spare, as events name it.
-    pub(crate) fn spare_member(&self, key: MemberKey) -> EventMember {
-        let devices = self.devices.borrow();
-        let name = devices.get(&key).map(|known| known.name.clone()).unwrap_or_default();
-        EventMember { key: Some(key), name }
-    }
-
-    pub(crate) fn set_unusable(&self, key: MemberKey) {
-        if let Some(known) = self.devices.borrow_mut().get_mut(&key) {
-            known.unusable = true;
-        }
     }
 
     /// Slots without a working member, if the array can be given members.

@@ -582,6 +582,34 @@ mod crashes {
         }
     }
 
+    /// An error that passed is no reason to leave the slot empty for good.
+    #[test]
+    fn a_spare_that_was_refused_says_why_and_is_tried_again() {
+        let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
+        let devices = drives(&mut world, Version::V12);
+        let spare = world.drive(&devices[3]);
+        let claimed = found(&world, &devices[..4], Version::V12).unwrap();
+        let run = world.run(async move |core: Core| {
+            let started = claimed.launch(&core).await.unwrap();
+            let array = RunningArray::new(&core, &MemberAccess::local(), "t", started);
+            core.spawn(keep(array.clone()));
+            let refused = || array.spares().into_iter().next().map(|(_, why)| why.is_some());
+            assert_eq!(refused(), Some(false));
+            spare.gone_now();
+            array.fail("1").await.unwrap();
+            core.sleep(Duration::from_secs(600)).await;
+            assert_eq!((array.handle().status(&core).await.degraded, refused()), (1, Some(true)));
+            let told = array.events(0).into_iter();
+            let told = told.filter(|told| matches!(told.event, ArrayEvent::SpareRefused { .. })).count();
+            assert_eq!(told, 1, "once for each reason");
+            spare.come_back();
+            core.sleep(Duration::from_secs(1200)).await;
+            assert_eq!((array.handle().status(&core).await.degraded, refused()), (0, None));
+            array.handle().stop(&core).await.unwrap();
+        });
+        run.expect_done();
+    }
+
     /// The drive took the sectors back: what redundancy says was there is written, and nothing is
     /// bad any more.
     #[test]

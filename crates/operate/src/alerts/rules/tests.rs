@@ -255,11 +255,20 @@ fn states_of_members_and_of_the_array_are_alerts_while_they_last() {
             |w| {
                 w.rules.spares.insert(w.array.uuid.clone().unwrap(), 1);
             },
-            |w| w.array.spares.push(SpareReport { member: "s".to_owned(), state: SpareState::Spare }),
+            |w| {
+                w.array.spares.push(SpareReport {
+                    member: "s".to_owned(),
+                    state: SpareState::Spare,
+                    why: None,
+                })
+            },
         ),
         (
             "FailSpare",
-            |w| w.array.spares = vec![SpareReport { member: "s".to_owned(), state: SpareState::Faulty }],
+            |w| {
+                w.array.spares =
+                    vec![SpareReport { member: "s".to_owned(), state: SpareState::Faulty, why: None }]
+            },
             |w| w.array.spares.clear(),
         ),
         (
@@ -418,7 +427,7 @@ fn the_redundancy_that_is_left_is_said_as_it_is() {
 /// while nothing looked.
 #[test]
 fn a_spare_that_is_another_arrays_by_now_has_moved() {
-    let spare = || SpareReport { member: "s".to_owned(), state: SpareState::Spare };
+    let spare = || SpareReport { member: "s".to_owned(), state: SpareState::Spare, why: None };
     let mut state = AlertsState::default();
     let mut tell = |has: [bool; 2], is_first: bool| -> Vec<(String, Option<String>, Option<String>)> {
         let arrays = ["one", "two"].iter().zip(has).map(|(name, has)| {

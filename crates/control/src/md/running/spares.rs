@@ -1,0 +1,81 @@
+//! The spares of an array that runs: which wait for a slot, and which did not take one.
+
+use std::time::Duration;
+
+use wattle_engine::MemberKey;
+use wattle_rt::Instant;
+
+use super::{Known, RunningArray};
+use crate::events::EventMember;
+use crate::problem::Problem;
+
+/// Why and when a spare did not take a slot.
+#[derive(Debug, Clone)]
+pub(super) struct Refused {
+    why: Problem,
+    at: Instant,
+    /// It is left alone for so long.
+    pause: Duration,
+}
+
+/// A spare that was refused is tried again after so long, and after a change of the array not
+/// sooner: what the attempt itself changed is none.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+
+/// The longest pause between two attempts.
+const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(3600);
+
+impl RunningArray {
+    /// Names of the spares; of those that did not take a slot when they should have, why.
+    #[must_use]
+    pub fn spares(&self) -> Vec<(String, Option<Problem>)> {
+        let why = |known: &Known| known.refused.as_ref().map(|refused| refused.why.clone());
+        let devices = self.devices.borrow();
+        devices.values().filter(|known| known.spare).map(|known| (known.name.clone(), why(known))).collect()
+    }
+
+    /// Spares that are to take an empty slot by themselves: not what was refused a moment ago.
+    pub(crate) fn usable_spares(&self) -> Vec<MemberKey> {
+        let now = self.core.now();
+        self.spares_by_size(|refused| now >= refused.at + REFUSED_PAUSE)
+    }
+
+    /// When a spare that was refused is to be tried again though nothing changes. One whose time
+    /// came while no slot was empty waits for a change.
+    pub(crate) fn refused_until(&self) -> Option<Instant> {
+        let (devices, now) = (self.devices.borrow(), self.core.now());
+        let refused = devices.values().filter_map(|known| known.refused.as_ref());
+        refused.map(|refused| refused.at + refused.pause).filter(|until| *until > now).min()
+    }
+
+    /// Smallest first: a large one may be needed for a larger array.
+    pub(super) fn spares_by_size(&self, again: impl Fn(&Refused) -> bool) -> Vec<MemberKey> {
+        let size = |key: &MemberKey| {
+            self.books.as_ref().and_then(|books| books.device(*key)).map_or(0, |device| device.size_bytes())
+        };
+        let devices = self.devices.borrow();
+        let usable =
+            devices.iter().filter(|(_, known)| known.spare && known.refused.as_ref().is_none_or(&again));
+        let mut spares: Vec<_> = usable.map(|(key, _)| *key).collect();
+        spares.sort_by_key(size);
+        spares
+    }
+
+    /// A spare, as events name it.
+    pub(crate) fn spare_member(&self, key: MemberKey) -> EventMember {
+        let devices = self.devices.borrow();
+        let name = devices.get(&key).map(|known| known.name.clone()).unwrap_or_default();
+        EventMember { key: Some(key), name }
+    }
+
+    /// A spare did not take a slot; whether that was not so, or for another reason, before.
+    pub(crate) fn set_refused(&self, key: MemberKey, why: &Problem) -> bool {
+        let mut devices = self.devices.borrow_mut();
+        let Some(known) = devices.get_mut(&key) else { return true };
+        let before = known.refused.as_ref();
+        let pause = before.map_or(REFUSED_PAUSE, |before| (before.pause * 2).min(REFUSED_PAUSE_MAX));
+        let is_news = before.is_none_or(|before| before.why != *why);
+        known.refused = Some(Refused { why: why.clone(), at: self.core.now(), pause });
+        is_news
+    }
+}

@@ -65,7 +65,8 @@ impl From<&ArrayStatus> for Observed {
         Self {
             members: status.members.iter().map(ObservedMember::from).collect(),
             replacements: status.replacements.iter().map(ObservedMember::from).collect(),
-            job: status.sync.as_ref().map(|sync| (sync.action, sync.paused)),
+            // Bad blocks are repaired part by part, of which there may be hundreds.
+            job: status.sync.as_ref().filter(|sync| !sync.is_part).map(|sync| (sync.action, sync.paused)),
             synced: status.synced_below == Sector::MAX,
             broken: status.broken,
         }
@@ -73,6 +74,19 @@ impl From<&ArrayStatus> for Observed {
 }
 
 impl Observed {
+    /// With the bad blocks of an earlier look, so that a later one tells how they changed since:
+    /// each sector that is written anew changes them.
+    #[must_use]
+    pub fn with_bad_of(mut self, before: &Self) -> Self {
+        let seats = self.members.iter_mut().chain(&mut self.replacements);
+        for (now, before) in seats.zip(before.members.iter().chain(&before.replacements)) {
+            if now.name == before.name {
+                now.bad_bytes = before.bad_bytes;
+            }
+        }
+        self
+    }
+
     fn health(&self) -> EventHealth {
         let whole = self.members.iter().all(|member| member.state == MemberState::InSync);
         match (self.broken, whole) {
@@ -235,6 +249,24 @@ mod tests {
         ] {
             assert_eq!(texts(before, after, Covered::Nothing), expected);
         }
+    }
+
+    #[test]
+    fn bad_blocks_can_be_told_later_in_one() {
+        let bad = |bytes: u64| {
+            let mut array = whole();
+            array.members[1].bad_bytes = bytes;
+            array
+        };
+        let (first, last) = (bad(4096), bad(512));
+        let between_them = bad(2048).with_bad_of(&first);
+        assert_eq!(texts(&first, &between_them, Covered::Orders), [""; 0]);
+        let told = ["b (slot 1): 512 bytes of bad blocks, 4096 before"];
+        assert_eq!(texts(&between_them, &last, Covered::Orders), told);
+        // Of another member nothing was told yet.
+        let mut other = bad(512);
+        other.members[1].name = Some("d".to_owned());
+        assert_eq!(other.clone().with_bad_of(&first), other);
     }
 
     #[test]

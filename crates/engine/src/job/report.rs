@@ -41,6 +41,8 @@ pub enum LimitedBy {
 pub struct SyncStatus {
     /// What it does.
     pub action: JobKind,
+    /// It was asked for, of a part of the array only.
+    pub is_part: bool,
     /// How far it is: everything below is done. In sectors of a member; for the resync and the
     /// check of RAID 10 of the array.
     pub position: Sector,

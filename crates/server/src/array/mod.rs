@@ -46,6 +46,10 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The same while a check or repair runs, whose end is to be seen before the next job ends.
 const LOOK_AT_SCRUB: Duration = Duration::from_millis(100);
 
+/// Between two events of bad blocks: a repair of them changes them with each sector, and events of
+/// other things are not to be pushed out by that.
+const BAD_BLOCKS_EVERY: Duration = Duration::from_secs(5);
+
 /// For the history of an array that stops: its directory may lie on what ends with it.
 const HISTORY_TIME_MAX: Duration = Duration::from_secs(3);
 
@@ -81,6 +85,8 @@ pub struct Served {
     log: ServerLog,
     /// How it was at the last look for events.
     last: RefCell<Option<Observed>>,
+    /// Bad blocks are not told again before.
+    bad_due: Cell<Instant>,
     scrub: RefCell<Option<Running>>,
     /// Is called when a repair ended that made what clients read another.
     when_repaired: RefCell<Option<Box<dyn Fn()>>>,
@@ -152,6 +158,7 @@ impl Served {
             history: Rc::new(history),
             log: log.clone(),
             last: RefCell::default(),
+            bad_due: Cell::new(core.now()),
             scrub: RefCell::default(),
             when_repaired: RefCell::default(),
             pace: Cell::new(JobTuning::default().pace),
@@ -367,11 +374,17 @@ impl Served {
             return;
         }
         let covered = self.kept.as_ref().map_or(Covered::Nothing, |kept| kept.running.covered());
-        let now = Observed::from(status);
-        let before = self.last.replace(Some(now.clone()));
+        let (mut now, before, time) = (Observed::from(status), self.last.take(), self.core.now());
+        if let Some(before) = before.as_ref().filter(|_| time < self.bad_due.get()) {
+            now = now.with_bad_of(before);
+        }
+        self.last.replace(Some(now.clone()));
         self.note_scrub(status);
         let name = &self.facts.name;
         for event in before.iter().flat_map(|before| array::between(name, before, &now, covered)) {
+            if matches!(event, array::ArrayEvent::BadBlocks { .. }) {
+                self.bad_due.set(time + BAD_BLOCKS_EVERY);
+            }
             self.tell(ServerEvent::Array(event));
         }
     }

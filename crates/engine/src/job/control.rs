@@ -160,8 +160,7 @@ impl Control {
         let slowest = progress.busy.iter().max_by_key(|(_, busy)| **busy);
         Some(SyncStatus {
             action: progress.action,
-            is_part: self.is_at_request()
-                && (progress.start > Sector(0) || progress.end < progress.whole),
+            is_part: self.is_at_request() && (progress.start > Sector(0) || progress.end < progress.whole),
             position: progress.position,
             end: progress.end,
             speed_bytes_per_second: speed,

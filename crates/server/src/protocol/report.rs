@@ -756,7 +756,8 @@ impl ScrubReport {
     /// What it left: sectors that do not agree, and sectors that could not be compared.
     #[must_use]
     pub fn left(&self) -> (u64, u64) {
-        (self.mismatch_sectors.saturating_sub(self.repaired_sectors), self.unreadable_sectors)
+        let not_compared = self.unreadable_sectors + self.alone_sectors;
+        (self.mismatch_sectors.saturating_sub(self.repaired_sectors), not_compared)
     }
 
     /// When it began, in seconds since 1970; `None` if that is no time.

@@ -103,7 +103,8 @@ fn check(array: &ArrayReport, every: Duration, dir: Option<&Path>) -> Result<boo
     let run = end.scrubs.first();
     run.iter().for_each(|run| output::note(&scrub_line(run)));
     let clean = |run: &ScrubReport| {
-        run.outcome == "done" && run.mismatch_sectors + run.unreadable_sectors + run.late_sectors == 0
+        run.outcome == "done"
+            && run.mismatch_sectors + run.unreadable_sectors + run.late_sectors + run.alone_sectors == 0
     };
     Ok(run.is_some_and(clean))
 }

@@ -136,7 +136,8 @@ impl Work<'_> {
         let lost = |slot: MemberIx| {
             health.state(slot) == MemberState::InSync && now.state(slot) != MemberState::InSync
         };
-        now.epoch != health.epoch && (0..self.blocks()).any(|block| lost(self.map.data_member(block)))
+        now.epoch != health.epoch
+            && (0..self.map.data_blocks()).any(|block| lost(self.map.data_member(block)))
     }
 
     /// How often a batch is tried: a bound that only members are beyond which fail more and more.

@@ -9,6 +9,7 @@ mod bench;
 mod compat;
 mod console;
 mod copy;
+mod create;
 mod detail;
 mod exporter;
 mod files;
@@ -24,23 +25,18 @@ mod operate;
 mod partition;
 mod plan;
 mod rescue;
+mod serve;
+mod shared;
 mod simulate;
 mod top;
 mod undo;
 mod up;
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use wattle_control::Check;
-use wattle_control::size::parse_size;
 use wattle_control::units::Units;
-use wattle_export::Address;
-use wattle_operate::http::HttpAddress;
-use wattle_rt::{BackendChoice, Processors};
-use wattle_server::array::MadeUpShape;
 
 pub use alerts::{AckArgs, AlertFiles, AlertListArgs, AlertTestArgs, AlertsArgs, AlertsCommand, WatchArgs};
 pub use audit::AuditArgs;
@@ -48,6 +44,7 @@ pub use bench::BenchArgs;
 pub use compat::CompatArgs;
 pub use console::ConsoleArgs;
 pub use copy::CopyArgs;
+pub use create::CreateArgs;
 pub use detail::{DetailArgs, DetailFormat, ExamineFormat};
 pub use exporter::{ExporterArgs, HttpArgs, SnmpArgs};
 pub use files::{FilesOn, GetArgs, LsArgs};
@@ -69,6 +66,8 @@ pub use operate::{
 pub use partition::{PartArg, PartitionArgs};
 pub use plan::{FileSystemArg, PlanArgs};
 pub use rescue::RescueArgs;
+pub use serve::{DegradedArg, MadeUp, NbdArgs, ServeArgs};
+pub use shared::{DriveSize, Engine, Force, OverlayArgs, Runtime, Size};
 pub use simulate::{ConsistencyArg, PresetArg, SimulateArgs};
 pub use top::{TopArgs, parse_seconds};
 pub use undo::{EraseArgs, SavingArgs, UndoArgs};
@@ -254,81 +253,6 @@ pub struct ExamineArgs {
     pub json: Json,
 }
 
-/// Makes a new array on members, with the defaults of mdadm.
-///
-/// Refuses to write over anything it recognises. Files must exist and have their size:
-/// `truncate -s 1G a b c`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  wattle create data a.img b.img c.img d.img --level 5
-  wattle create data a.img missing c.img --level 5 --dry-run
-  wattle create fast /dev/nvme[0-3]n1 --level 10 --layout f2 --chunk 256K")]
-pub struct CreateArgs {
-    /// Name of the array.
-    #[arg(value_name = "NAME")]
-    pub name: String,
-    /// By slot; `missing` stands for an absent member. Spares come last.
-    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
-    pub members: Vec<String>,
-    /// linear, 0, 1, 4, 5, 6 or 10.
-    #[arg(long, short)]
-    pub level: String,
-    /// Bytes per member before the next member's turn [default: 512K for striped levels].
-    #[arg(long, short, value_name = "SIZE")]
-    pub chunk: Option<Size>,
-    /// Where parity or copies go: left-symmetric, n2, f2, o2, … [default: as mdadm].
-    #[arg(long, short = 'p')]
-    pub layout: Option<String>,
-    /// Version of the superblock: 0.90, 1.0, 1.1 or 1.2.
-    #[arg(long, short = 'e', value_name = "VERSION", default_value = "1.2")]
-    pub metadata: String,
-    /// Write-intent bitmap: internal or none [default: internal].
-    #[arg(long, value_name = "WHERE")]
-    pub bitmap: Option<String>,
-    /// What a bit of the bitmap stands for [default: as mdadm].
-    #[arg(long, value_name = "SIZE")]
-    pub bitmap_chunk: Option<Size>,
-    /// Bits of the bitmap are cleared when nothing was written there for one to two times so many
-    /// seconds (mdadm's --delay) [default: as mdadm, 5].
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
-    pub bitmap_delay: Option<u32>,
-    /// What covers a power cut: resync, bitmap, ppl or journal [default: as mdadm].
-    #[arg(long, value_name = "POLICY")]
-    pub consistency: Option<String>,
-    /// How many of the members, the last ones, are spares.
-    #[arg(long, short = 'x', value_name = "N", default_value_t = 0)]
-    pub spares: u16,
-    /// Where the data starts on each member [default: as mdadm].
-    #[arg(long, value_name = "SIZE")]
-    pub data_offset: Option<Size>,
-    /// Bytes to use of each member [default: all of the smallest].
-    #[arg(long, short = 'z', value_name = "SIZE")]
-    pub size: Option<Size>,
-    /// Of RAID 1 and 10: read the copies on this member only where no other one can be read. For
-    /// several members, say it for each.
-    #[arg(long, value_name = "MEMBER", value_parser = name_text())]
-    pub write_mostly: Vec<String>,
-    /// Take parity or copies as they are. Only right on members whose content already agrees, like
-    /// zeros.
-    #[arg(long)]
-    pub assume_clean: bool,
-    /// Show what would be written, byte range by byte range, and write nothing.
-    #[arg(long, short = 'n')]
-    pub dry_run: bool,
-    /// Answer prompts with yes.
-    #[arg(long, short)]
-    pub yes: bool,
-    #[command(flatten)]
-    pub maps: MapArgs,
-    #[command(flatten)]
-    pub saving: SavingArgs,
-    #[command(flatten)]
-    pub force: Force,
-    #[command(flatten)]
-    pub json: Json,
-}
-
 /// Writes a volume's bytes to the standard output.
 ///
 /// Writes nothing to members.
@@ -362,159 +286,6 @@ pub struct CatArgs {
     pub force: Force,
     #[command(flatten)]
     pub engine: Engine,
-}
-
-/// Serves arrays to clients, as files or as block devices, in the foreground, until a signal or
-/// `wattle stop`.
-///
-/// Writes to members when a client writes, and then keeps their superblocks as the kernel would.
-/// Members are locked against a second owner.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  wattle serve disk*.img --export nbd=unix:/run/user/1000/array.sock
-  wattle serve /dev/sd[b-f] --read-only --export nbd=tcp:127.0.0.1:10809
-  wattle serve /dev/sd[b-f] --export nbd=tcp:192.0.2.1:10809 --tls-certificates /etc/wattle/tls
-  wattle serve disk*.img --export nvme-tcp=127.0.0.1:4420   each array a namespace, for nvme connect
-  wattle serve disk*.img --export fuse=/mnt/arrays       each array a file there, for loop devices and QEMU
-  wattle serve /dev/sd[b-f] --export ublk               each volume a block device: /dev/ublkbN, by ublk
-  wattle serve disk*.img --run 'nbdcopy \"$uri\" copy.raw'
-  wattle serve disk*.img --overlay /tmp/try             try anything: members stay as they are
-  wattle serve disk*.img --metrics 127.0.0.1:9935       and tell Prometheus how they are
-  wattle serve mem:64M mem:64M mem:64M --level 5        an array without metadata, gone at the end")]
-pub struct ServeArgs {
-    /// Files, block devices, made-up drives, in any order, others among them. Made up are mem:SIZE,
-    /// null:SIZE and model:PRESET; PRESET is x25m, sata7200, sata7200-small, sata-ssd, nvme, qlc or
-    /// nvme-ref.
-    #[arg(value_name = "MEMBER", required = true, value_parser = name_text())]
-    pub members: Vec<String>,
-    /// Serve only this volume, by name or UUID; may be given several times [default: all].
-    #[arg(long = "volume", short = 'V', value_name = "VOLUME")]
-    pub volumes: Vec<String>,
-    /// nbd=unix:PATH, nbd=tcp:HOST:PORT, nvme-tcp=HOST:PORT, fuse=DIR, vhost-user=DIR (a socket of
-    /// each volume for virtual machines) or ublk[=N][,md] (block devices, from number N on; with md
-    /// in /dev/md too); may be given several times [default: nbd=unix: in the runtime directory]. A
-    /// port that other machines reach takes --tls-certificates, or
-    /// --insecure; one of NVMe --nvme-secrets, or --insecure.
-    #[arg(long = "export", value_name = "TYPE=ADDRESS")]
-    pub exports: Vec<Address>,
-    #[command(flatten)]
-    pub nbd: NbdArgs,
-    /// With nvme-tcp: only hosts that have a secret there connect, and prove it (DH-HMAC-CHAP).
-    /// Lines of a host's NQN and its secret, as `nvme gen-dhchap-key` makes them.
-    #[arg(long, value_name = "FILE", requires = "exports")]
-    pub nvme_secrets: Option<PathBuf>,
-    /// Refuse writes, and write nothing to members, not even an event count.
-    #[arg(long, short)]
-    pub read_only: bool,
-    /// Whether an array may start with members missing: auto starts it wherever all data is there.
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = DegradedArg::Auto)]
-    pub degraded: DegradedArg,
-    /// A setting to start with, as `wattle set --help` lists them; may be given several times.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub settings: Vec<String>,
-    /// What the server steers itself towards while background work runs beside clients: throughput,
-    /// latency, or a time within which 99 of 100 requests are to be answered, such as 20ms; as
-    /// --set goal=GOAL.
-    #[arg(long, value_name = "GOAL")]
-    pub goal: Option<String>,
-    /// Directory of scrub histories [default: $WATTLE_STATE_DIR, $XDG_STATE_HOME/wattle,
-    /// ~/.local/state/wattle, or as root /var/lib/wattle].
-    #[arg(long, value_name = "DIR")]
-    pub state_dir: Option<PathBuf>,
-    /// Run CMD in a shell once ready, with $uri, $unixsocket, $nbd, $file, $mkfs_xfs and $mkfs_ext4
-    /// set, and with nvme-tcp $nvme_host, $nvme_port and $nvme_nqn, and end when it ends, with its
-    /// status. A server that is to end before asks it to (SIGTERM), and kills it after 10 seconds
-    /// or at a second signal.
-    #[arg(long, value_name = "CMD")]
-    pub run: Option<String>,
-    /// End when the file of an array was opened and is closed again.
-    #[arg(long, hide = true)]
-    pub until_closed: bool,
-    /// Serve metrics to Prometheus as well, at IP:PORT or unix:PATH: see `wattle exporter`.
-    #[arg(long, value_name = "ADDRESS", value_parser = exporter::parse_address)]
-    pub metrics: Option<HttpAddress>,
-    #[command(flatten)]
-    pub http: HttpArgs,
-    /// Name of this server, for its socket in the runtime directory [default: the first array's].
-    #[arg(long)]
-    pub name: Option<String>,
-    /// Write the process id here once ready.
-    #[arg(long, value_name = "FILE")]
-    pub pidfile: Option<PathBuf>,
-    /// Once ready, write a line of JSON with the volumes and the ways to them.
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub saving: SavingArgs,
-    #[command(flatten)]
-    pub maps: MapArgs,
-    #[command(flatten)]
-    pub overlay: OverlayArgs,
-    #[command(flatten)]
-    pub made_up: MadeUp,
-    #[command(flatten)]
-    pub force: Force,
-    #[command(flatten)]
-    pub engine: Engine,
-    #[command(flatten)]
-    pub runtime: Runtime,
-}
-
-/// How NBD over TCP is protected.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "NBD over TCP")]
-pub struct NbdArgs {
-    /// Speak TLS with server-cert.pem and server-key.pem of this directory, with clients that have
-    /// a certificate of ca-cert.pem there; ca-crl.pem revokes some. Files that are renewed are read
-    /// again.
-    #[arg(long, value_name = "DIR", requires = "exports")]
-    pub tls_certificates: Option<PathBuf>,
-    /// Hear clients without a certificate too: what they send is encrypted, and every
-    /// machine can be one.
-    #[arg(long, requires = "tls_certificates")]
-    pub tls_any_client: bool,
-}
-
-impl ServeArgs {
-    /// All that is to be set at the start.
-    pub fn settings(&self) -> Vec<String> {
-        let goal = self.goal.iter().map(|goal| format!("goal={goal}"));
-        self.settings.iter().cloned().chain(goal).collect()
-    }
-}
-
-/// `--degraded`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DegradedArg {
-    /// Start it, and say what is missing.
-    Auto,
-    /// Refuse it.
-    Never,
-}
-
-/// An array without metadata over made-up drives.
-#[derive(Debug, Clone, Args)]
-#[command(
-    next_help_heading = "Array without metadata (only mem:, null: and model: members, in the order given)"
-)]
-pub struct MadeUp {
-    /// linear, 0, 1, 4, 5, 6 or 10.
-    #[arg(long)]
-    pub level: Option<String>,
-    /// Bytes per member before the next member's turn [default: 512K].
-    #[arg(long, value_name = "SIZE", requires = "level")]
-    pub chunk: Option<Size>,
-    /// Where parity or copies go [default: as mdadm].
-    #[arg(long, requires = "level")]
-    pub layout: Option<String>,
-}
-
-impl MadeUp {
-    /// What such an array of this level is to be.
-    pub fn shape<'a>(&'a self, level: &'a str) -> MadeUpShape<'a> {
-        MadeUpShape { level, chunk_bytes: self.chunk.map(|size| size.0), layout: self.layout.as_deref() }
-    }
 }
 
 /// Shows the arrays being served: members, health, background work and what limits it, what checks
@@ -599,100 +370,6 @@ pub struct ExplainArgs {
     pub code: Option<String>,
     #[command(flatten)]
     pub json: Json,
-}
-
-/// `--force`.
-#[derive(Debug, Clone, Args)]
-pub struct Force {
-    /// Override one safety check, the one that a refusal named; may be given several times.
-    #[arg(long = "force", value_name = "CHECK", value_parser = check_parser())]
-    pub checks: Vec<Check>,
-}
-
-/// `--overlay` and `--backup-file`.
-#[derive(Debug, Clone, Args)]
-pub struct OverlayArgs {
-    /// Only read members: what is written to them goes to files in DIR, which is made if it is not
-    /// there, and is found there the next time.
-    #[arg(long = "overlay", value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-    /// A backup file of `mdadm --grow`, of an array that died in the middle of it; may be given
-    /// several times. It is only read.
-    #[arg(long = "backup-file", value_name = "FILE")]
-    pub backup_files: Vec<PathBuf>,
-}
-
-/// How the work is done.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Engine")]
-pub struct Engine {
-    /// Threads, each with its own ring [default: by the number of processors].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub cores: Option<u16>,
-    /// Processors for the threads, one for each, like 2-5,8 [default: where the machine has several
-    /// memory nodes, those of one, the members' if it is known].
-    #[arg(long, value_name = "LIST")]
-    pub processors: Option<Processors>,
-    /// auto, uring or syscall: auto falls back to system calls where io_uring is forbidden.
-    #[arg(long, value_name = "BACKEND", default_value = "auto", value_parser = backend_parser())]
-    pub backend: BackendChoice,
-}
-
-impl Engine {
-    /// One thread, for what is soon done.
-    pub fn small(backend: BackendChoice) -> Self {
-        Self { cores: Some(1), processors: None, backend }
-    }
-}
-
-/// Where servers are found.
-#[derive(Debug, Clone, Args)]
-pub struct Runtime {
-    /// Directory of control sockets [default: $WATTLE_RUNTIME_DIR, $XDG_RUNTIME_DIR/wattle, or
-    /// /run/wattle].
-    #[arg(long, value_name = "DIR")]
-    pub runtime_dir: Option<PathBuf>,
-}
-
-/// A number of bytes, with or without a suffix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size(pub u64);
-
-impl FromStr for Size {
-    type Err = wattle_control::size::SizeError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse_size(text).map(Self)
-    }
-}
-
-/// What a drive is sold as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DriveSize(pub u64);
-
-impl FromStr for DriveSize {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let size = wattle_drives::drive_bytes(text).map(Self);
-        size.ok_or_else(|| format!("`{text}` is not a size of a drive, such as 20T, 3.84TB or 1TiB"))
-    }
-}
-
-fn check_parser() -> impl clap::builder::TypedValueParser<Value = Check> {
-    use clap::builder::TypedValueParser;
-    let names = Check::ALL.iter().map(|check| check.name());
-    clap::builder::PossibleValuesParser::new(names)
-        .map(|name| name.parse::<Check>().expect("only names of checks pass the parser"))
-}
-
-fn backend_parser() -> impl clap::builder::TypedValueParser<Value = BackendChoice> {
-    use clap::builder::TypedValueParser;
-    clap::builder::PossibleValuesParser::new(["auto", "uring", "syscall"]).map(|name| match name.as_str() {
-        "uring" => BackendChoice::Uring,
-        "syscall" => BackendChoice::Syscall,
-        _ => BackendChoice::Auto,
-    })
 }
 
 #[cfg(test)]

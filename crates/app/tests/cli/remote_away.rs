@@ -147,11 +147,16 @@ fn what_is_not_the_member_stays_away() {
     let mut server = far(&room, "nbd", &files[1], "0");
     let serve = Serve::start(&room, &[], &[files[0].clone(), server.uri()]);
     serve.wait_until_good();
-    serve.command(&["set", "data", "remote_timeout=500ms"]).ok();
-    server.kill();
-    serve.wait_until("away", is_away);
+    // It is there while the connection is made again, long before the member is given up.
+    serve.command(&["set", "data", "remote_timeout=1m"]).ok();
+    let mut client = Client::connect(&serve.uri).unwrap();
+    client.write(MIB, &[1; 4096]).unwrap();
     let other = room.device("other", 16 << 20);
+    server.kill();
     let stranger = far(&room, "nbd", &other, "0");
+    client.write(MIB, &[2; 4096]).unwrap();
+    client.flush().unwrap();
+    serve.wait_until("away", is_away);
     let reason = |array: &Value| array["members"][1]["remote"]["reason_code"] == "WTL-0191";
     let array = serve.wait_until("refused", reason);
     assert_eq!(array["health"], "degraded");

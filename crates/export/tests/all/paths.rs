@@ -47,7 +47,7 @@ fn run(test: impl AsyncFnOnce(Core)) {
 /// them when it is told to, over whichever connection they came.
 struct Scripted {
     core: Core,
-    shows: u8,
+    shows: Cell<u8>,
     answers: Cell<bool>,
     reads: Cell<u64>,
     writes: RefCell<Vec<(Stream, NbdRequest, Vec<u8>)>>,
@@ -62,7 +62,7 @@ impl Scripted {
         let (core, answers, reads) = (core.clone(), Cell::new(false), Cell::new(0));
         let server = Rc::new(Self {
             core,
-            shows,
+            shows: Cell::new(shows),
             answers,
             reads,
             writes: RefCell::default(),
@@ -126,7 +126,7 @@ impl Scripted {
             if request.kind == proto::commands::READ {
                 self.reads.update(|reads| reads + u64::from(request.length_bytes == 512));
                 self.answer(&stream, &request).await?;
-                let data = vec![self.shows; request.length_bytes as usize];
+                let data = vec![self.shows.get(); request.length_bytes as usize];
                 self.core.send(&stream, vec![Buf::copy_of(&data)]).await.ok()?;
                 continue;
             }
@@ -221,6 +221,44 @@ fn a_drive_that_was_given_up_waits_for_what_it_was_sent() {
             assert!(link.reopen(&core).await.unwrap().same(&again), "once");
         });
     }
+}
+
+/// A server comes back with another drive of the same size behind the same name: what was not
+/// flushed is not written to that one, and neither is anything else.
+#[test]
+fn another_drive_behind_the_only_path_is_not_written_to() {
+    run(async |core| {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("nbd");
+        let server = Scripted::start(&core, Listener::unix(&socket).unwrap(), 7);
+        server.answers.set(true);
+        let drive = connect(&core, &[uri(&socket)], "nbd", PATIENCE).await.unwrap();
+        write(&core, &drive, MIB, &[1; 512]).await.unwrap();
+        server.shows.set(8);
+        server.hang_up();
+        assert_eq!(write(&core, &drive, 0, &[2; 512]).await.unwrap_err().kind(), IoErrorKind::Gone);
+        assert_eq!(server.writes.borrow().len(), 1, "on the first drive");
+    });
+}
+
+/// A drive that shows nothing is gone on with as long as it shows nothing, but for what was written
+/// to it and may or may not have arrived.
+#[test]
+fn a_blank_drive_is_gone_on_with_until_it_is_not_blank() {
+    run(async |core| {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("nbd");
+        let server = Scripted::start(&core, Listener::unix(&socket).unwrap(), 0);
+        server.answers.set(true);
+        let drive = connect(&core, &[uri(&socket)], "nbd", PATIENCE).await.unwrap();
+        write(&core, &drive, 4096, &[1; 512]).await.unwrap();
+        server.hang_up();
+        write(&core, &drive, MIB, &[2; 512]).await.unwrap();
+        assert_eq!(server.writes.borrow().len(), 3, "the first one twice");
+        server.shows.set(1);
+        server.hang_up();
+        assert_eq!(read(&core, &drive).await.unwrap_err().kind(), IoErrorKind::Gone);
+    });
 }
 
 /// A write waits for the connection, and what comes into doubt meanwhile is older and has the same

@@ -12,7 +12,7 @@ use std::time::Duration;
 use wattle_export::NbdAddress;
 use wattle_export::nbd::Uri;
 use wattle_export::nbd::handshake::{ExportFacts, Handshake, HandshakeStep};
-use wattle_export::nbd::protocol as proto;
+use wattle_export::nbd::protocol::{self as proto, NbdRequest};
 use wattle_export::nbd::remote::{Patience, connect};
 use wattle_rt::{Buf, Core, Device, Durability, IoError, PeerRole, ReopenError, RuntimeConfig, Stream};
 
@@ -225,8 +225,21 @@ fn a_server_process() {
                 HandshakeStep::More | HandshakeStep::Close | HandshakeStep::StartTls => break false,
             }
         };
-        while served && receive(&mut stream, &mut received) {
-            connected.get_or_insert_with(|| UnixStream::connect(&behind).unwrap());
+        while served && (received.len() >= proto::REQUEST_BYTES || receive(&mut stream, &mut received)) {
+            let Some(request) = received.first_chunk().and_then(NbdRequest::decode) else {
+                continue;
+            };
+            received.drain(..proto::REQUEST_BYTES);
+            if request.kind != proto::commands::READ {
+                connected.get_or_insert_with(|| UnixStream::connect(&behind).unwrap());
+                while receive(&mut stream, &mut received) {}
+                break;
+            }
+            let mut reply = proto::SIMPLE_REPLY_MAGIC.to_be_bytes().to_vec();
+            reply.extend([0; 4]);
+            reply.extend(request.cookie.to_be_bytes());
+            reply.resize(reply.len() + request.length_bytes as usize, 0);
+            stream.write_all(&reply).unwrap();
         }
     }
 }

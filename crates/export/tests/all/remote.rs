@@ -207,7 +207,9 @@ fn what_a_server_lost_is_written_again() {
         nbdkit.kill();
         assert!(on_disk(MIB as usize..3 * MIB as usize) == expected);
         // What was flushed is not written again: another writer may have.
-        std::fs::write(&disk, vec![5; 8 * MIB as usize]).unwrap();
+        let mut other = std::fs::read(&disk).unwrap();
+        other[MIB as usize..7 * MIB as usize].fill(5);
+        std::fs::write(&disk, other).unwrap();
         nbdkit.start_again();
         assert_eq!(read(&core, &drive, MIB, 512).await, Ok(vec![5; 512]));
     });
@@ -322,10 +324,18 @@ impl Peer {
             match step {
                 HandshakeStep::More => peer.receive().await,
                 HandshakeStep::Reply => {}
-                HandshakeStep::Transmit(_) => return peer,
+                HandshakeStep::Transmit(_) => break,
                 HandshakeStep::Close | HandshakeStep::StartTls => panic!("the client gave up"),
             }
         }
+        // Both ends of a blank drive.
+        for _ in 0..2 {
+            let (request, _) = peer.request(proto::commands::READ).await;
+            peer.answer(&request).await;
+            let zeros = BufMut::zeroed(request.length_bytes as usize).freeze();
+            core.send(&peer.stream, vec![zeros]).await.unwrap();
+        }
+        peer
     }
 
     async fn receive(&mut self) {
@@ -340,13 +350,17 @@ impl Peer {
         self.received.drain(..count).collect()
     }
 
-    /// The next write, and its data.
-    async fn write(&mut self) -> (NbdRequest, Vec<u8>) {
+    /// The next request, and its data.
+    async fn request(&mut self, kind: u16) -> (NbdRequest, Vec<u8>) {
         let head = self.exactly(proto::REQUEST_BYTES).await;
         let request = NbdRequest::decode(head.first_chunk().unwrap()).unwrap();
-        assert_eq!(request.kind, proto::commands::WRITE);
-        let data = self.exactly(request.length_bytes as usize).await;
-        (request, data)
+        assert_eq!(request.kind, kind);
+        let length = if kind == proto::commands::WRITE { request.length_bytes as usize } else { 0 };
+        (request, self.exactly(length).await)
+    }
+
+    async fn write(&mut self) -> (NbdRequest, Vec<u8>) {
+        self.request(proto::commands::WRITE).await
     }
 
     async fn answer(&self, request: &NbdRequest) {

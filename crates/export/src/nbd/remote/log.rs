@@ -59,11 +59,6 @@ impl Doubts {
         self.0.iter().any(|(.., of)| *of == connection)
     }
 
-    /// What is in doubt.
-    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
-        self.0.iter().map(|(write, ..)| write.bytes.clone()).collect()
-    }
-
     /// Whether no write is in doubt.
     pub(super) fn is_settled(&mut self, now: Instant) -> bool {
         self.0.retain(|(_, until, _)| now < *until);

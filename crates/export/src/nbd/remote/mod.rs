@@ -31,9 +31,11 @@
 //!
 //! A drive may be reached by several paths, in order of preference, one at a time. A path that is
 //! lost, or silent for longer than a path may be, is passed over for the next one ([`reach`]): what
-//! was sent over it is in doubt as above, until the server behind it has answered all of it. A path
-//! counts only while it shows what the drive shows ([`identity`]). One that is preferred is gone
-//! back to, and reads may take turns over all of them ([`spread`]).
+//! was sent over it is in doubt as above, until the server behind it has answered all of it. One
+//! that is preferred is gone back to, and reads may take turns over all of them ([`spread`]).
+//!
+//! A server that starts anew may have another drive behind the same name. A path, the only one
+//! included, counts only while it shows what the drive shows ([`identity`]).
 //!
 //! A drive that has ended is not used again. What it was sent may still be carried out by a server
 //! that stalled, long after. Invariant: the drive is opened anew ([`Link::reopen`]) only once no
@@ -71,7 +73,7 @@ use crate::nbd::client::{Blocks, Client, ClientError};
 use crate::nbd::limits::REQUEST_BYTES_MAX;
 use crate::nbd::protocol::transmission_flags;
 use crate::nbd::uri::Uri;
-use identity::Identity;
+use identity::{Ends, Identity};
 use log::{Connection, Doubts, Log};
 use path::Path;
 use pending::Pending;
@@ -187,8 +189,8 @@ pub async fn connect(
     patience: Patience,
 ) -> Result<Device, RemoteError> {
     let paths: Vec<_> = uris.iter().cloned().map(Path::new).collect();
-    let (path, client, facts, identity) = reach::first(core, &paths, patience).await?;
-    Ok(start(core, paths, path, name.into(), patience, client, facts, identity))
+    let (path, client, facts, ends) = reach::first(core, &paths, patience).await?;
+    Ok(start(core, paths, path, name.into(), patience, client, facts, ends))
 }
 
 #[expect(clippy::too_many_arguments, reason = "each is one field of the link")]
@@ -200,7 +202,7 @@ fn start(
     patience: Patience,
     client: Client,
     facts: Facts,
-    identity: Identity,
+    ends: Ends,
 ) -> Device {
     static NEXT_KEY: AtomicU64 = AtomicU64::new(1 << 61);
     paths[path].state.set(PathState::InUse);
@@ -223,7 +225,7 @@ fn start(
         unanswered: Cell::new(0),
         doubts: RefCell::default(),
         draining: Cell::new(0),
-        identity: RefCell::new(identity),
+        identity: RefCell::new(Identity::new(ends)),
         answered: Cell::new(None),
         next: RefCell::default(),
         flushing: Cell::new(false),

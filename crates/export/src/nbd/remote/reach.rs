@@ -2,13 +2,12 @@
 //! after its end.
 
 use std::cell::RefCell;
-use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use wattle_rt::{Core, Device, Either, IoError, PathState, ReopenError, race};
 
-use super::identity::Identity;
+use super::identity::{Ends, Shows};
 use super::log::{Connection, Log};
 use super::path::Path;
 use super::pending::BYTES_PER_SECOND_MIN;
@@ -23,6 +22,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// For a server to accept a connection and to go to the export.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Looks at what shows by a path, while the drive is written to by another one.
+const LOOKS_AT_ENDS: u32 = 8;
 
 /// Between two looks at a connection that is given up.
 const LOOK_AT_OLD: Duration = Duration::from_millis(20);
@@ -191,27 +193,11 @@ impl Link {
         }
     }
 
-    /// Bytes of which it is not known whether the server has them.
-    fn uncertain(&self) -> Vec<Range<u64>> {
-        let mut uncertain = self.doubts.borrow().ranges();
-        uncertain.extend(self.log.borrow().kept().into_iter().map(|kept| kept.write.bytes));
-        uncertain
-    }
-
-    /// A connection by a path, and what shows there; only one to a drive that is like this one.
-    async fn connect_to(&self, path: usize, may_take: Duration) -> Result<(Client, Identity), Again> {
+    /// A connection by a path; only one to a drive that is like this one.
+    async fn connect_to(&self, path: usize, may_take: Duration) -> Result<Client, Again> {
         let uri = &self.paths[path].uri;
-        let connected = async {
-            let client = Client::connect_to_peer(&self.core, uri).await?;
-            self.paths[path].note_server(&client);
-            let identity = match self.paths.len() {
-                1 => Identity::default(),
-                _ => Identity::read(&client, &self.facts).await?,
-            };
-            Ok((client, identity))
-        };
-        let (client, identity) = match within(&self.core, may_take, connected).await {
-            Some(Ok(connected)) => connected,
+        let client = match within(&self.core, may_take, Client::connect_to_peer(&self.core, uri)).await {
+            Some(Ok(client)) => client,
             Some(Err(error)) => {
                 if is_absent(error) {
                     self.note_absent(path);
@@ -220,19 +206,38 @@ impl Link {
             }
             None => return Err(Again::Silent),
         };
+        self.paths[path].note_server(&client);
         if Facts::of(&client) != Ok(self.facts) {
             return Err(Again::Never(IoError::GONE));
         }
-        Ok((client, identity))
+        Ok(client)
     }
 
-    /// A connection by a path that leads to this drive.
+    /// What shows through a connection.
+    async fn ends(&self, client: &Client, may_take: Duration) -> Result<Ends, Again> {
+        let ends = within(&self.core, may_take, Ends::read(client, &self.facts)).await;
+        ends.ok_or(Again::Silent)?.map_err(Again::Later)
+    }
+
+    /// A connection by a path that leads to this drive. A server that has started anew may have
+    /// another one behind the same name, of the same size: members of an array are alike.
     pub(super) async fn connect_by(&self, path: usize, may_take: Duration) -> Result<Client, Again> {
-        let (client, seen) = self.connect_to(path, may_take).await?;
-        if self.paths.len() > 1 && !self.identity.borrow().is(&seen, &self.uncertain()) {
-            return Err(Again::Never(IoError::GONE));
+        let client = self.connect_to(path, may_take).await?;
+        for _ in 0..LOOKS_AT_ENDS {
+            let before = self.identity.borrow().changed();
+            let seen = self.ends(&client, may_take).await?;
+            let identity = self.identity.borrow();
+            match identity.shows(&seen) {
+                Shows::Own => return Ok(client),
+                // Where there is no other path to compare with, a blank drive is still blank.
+                Shows::Blank if self.paths.len() == 1 => return Ok(client),
+                // By the path in use it may have been written to while this one was looked at.
+                Shows::Another if identity.changed() != before => {}
+                Shows::Blank | Shows::Another => return Err(Again::Never(IoError::GONE)),
+                Shows::Nothing => break,
+            }
         }
-        Ok(client)
+        Err(Again::Silent)
     }
 
     /// Writes again, one after the other, what a server that started anew may have lost.
@@ -262,25 +267,30 @@ pub(super) async fn first(
     core: &Core,
     paths: &[Path],
     patience: Patience,
-) -> Result<(usize, Client, Facts, Identity), RemoteError> {
+) -> Result<(usize, Client, Facts, Ends), RemoteError> {
     let (mut found, mut refused) = (None, None);
+    let may_connect = patience.answer.min(CONNECT_MAX);
+    // The only path may lead to a drive that has to spin up.
+    let may_read = if paths.len() == 1 { patience.answer } else { may_connect };
     for (path, place) in paths.iter().enumerate() {
         let connected = async {
             let client = Client::connect_to_peer(core, &place.uri).await?;
             place.note_server(&client);
             let facts = Facts::of(&client)?;
-            let identity = match paths.len() {
-                1 => Identity::default(),
-                _ => Identity::read(&client, &facts).await?,
-            };
-            Ok((client, facts, identity))
+            Ok((client, facts))
         };
-        let connected = within(core, patience.answer.min(CONNECT_MAX), connected).await;
-        match (connected.unwrap_or(Err(RemoteError::Silent)), &found) {
-            (Ok((client, facts, identity)), None) => found = Some((path, client, facts, identity)),
-            (Ok((_, facts, seen)), Some((_, _, first, identity))) => {
-                let blank = identity.is_blank() && seen.is_blank();
-                if facts != *first || !(blank || identity.is(&seen, &[])) {
+        let shown = async {
+            let connected = within(core, may_connect, connected).await;
+            let (client, facts) = connected.unwrap_or(Err(RemoteError::Silent))?;
+            let ends = within(core, may_read, Ends::read(&client, &facts)).await;
+            Ok((client, facts, ends.ok_or(RemoteError::Silent)??))
+        };
+        match (shown.await, &found) {
+            (Ok((client, facts, ends)), None) => found = Some((path, client, facts, ends)),
+            (Ok((_, facts, seen)), Some((_, _, first, ends))) => {
+                let shows = ends.shows(&seen);
+                let same = shows == Shows::Own || shows == Shows::Blank && seen.is_blank();
+                if facts != *first || !same {
                     return Err(RemoteError::OtherDrive { path });
                 }
             }
@@ -392,7 +402,13 @@ pub(super) async fn reopen(link: &Rc<Link>) -> Result<Device, ReopenError> {
     let mut failed = ReopenError::Silent;
     for path in 0..link.paths.len() {
         // The layer above tells which drive it is.
-        let (client, identity) = match link.connect_to(path, CONNECT_MAX.min(link.patience.answer)).await {
+        let may_take = CONNECT_MAX.min(link.patience.answer);
+        let connected = async {
+            let client = link.connect_to(path, may_take).await?;
+            let ends = link.ends(&client, may_take).await?;
+            Ok((client, ends))
+        };
+        let (client, ends) = match connected.await {
             Ok(connected) => connected,
             Err(again) => {
                 failed = match again {
@@ -422,7 +438,7 @@ pub(super) async fn reopen(link: &Rc<Link>) -> Result<Device, ReopenError> {
         }
         let (paths, name) = (link.paths.iter().map(Path::again).collect(), link.name.clone());
         let turns = link.turns.get();
-        let device = super::start(&link.core, paths, path, name, link.patience, client, link.facts, identity);
+        let device = super::start(&link.core, paths, path, name, link.patience, client, link.facts, ends);
         *link.next.borrow_mut() = Some(device.clone());
         if let Some(again) = device.link().filter(|_| turns) {
             again.take_turns(&link.core, true).await;

@@ -1,10 +1,12 @@
 //! Requests to the drive: sent until they are answered, writes only where they can undo nothing,
 //! and what was acknowledged kept until a flush covers it.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use wattle_rt::{Buf, BufMut, Durability, Either, Instant, IoError, Unmap, race};
 
+use super::identity::Identity;
 use super::log::{Connection, Kept, LOG_BYTES_MAX, What, Write};
 use super::pending::Pending;
 use super::{Link, State, within};
@@ -13,6 +15,19 @@ use crate::nbd::protocol::{command_flags, transmission_flags};
 
 /// The longest range that one request makes zeros.
 const ZEROES_BYTES_MAX: u64 = 1 << 30;
+
+/// A write that was begun. Where its task ends before it is acknowledged, nothing is known of its
+/// bytes.
+struct Begun<'a> {
+    identity: &'a RefCell<Identity>,
+    write: Write,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.identity.borrow_mut().failed(&self.write);
+    }
+}
 
 impl Link {
     /// The connection, as soon as there is one.
@@ -96,10 +111,12 @@ impl Link {
         }
     }
 
-    /// Numbers a write of these bytes.
-    fn begin_write(&self, offset: u64, len: u64) -> Write {
+    /// Numbers a write of these data, or of zeros.
+    fn begin_write(&self, offset: u64, len: u64, data: Option<&[u8]>) -> Begun<'_> {
         self.writes.set(self.writes.get() + 1);
-        Write { number: self.writes.get(), bytes: offset..offset + len }
+        let write = Write { number: self.writes.get(), bytes: offset..offset + len };
+        self.identity.borrow_mut().begin(&write, data);
+        Begun { identity: &self.identity, write }
     }
 
     /// Until when a write has to wait for older ones.
@@ -179,9 +196,9 @@ impl Link {
             let at = offset + done as u64;
             done += piece.len();
             self.room(piece.len()).await?;
-            let write = self.begin_write(at, piece.len() as u64);
+            let begun = self.begin_write(at, piece.len() as u64, Some(&piece));
+            let write = begun.write.clone();
             self.ask_write(&write, async |client| client.write(at, piece.clone(), flags).await).await?;
-            self.identity.borrow_mut().note(at, &piece);
             // A copy of what is kept: the buffer goes back to its owner.
             let data = if fua { piece } else { Buf::copy_of(&piece) };
             self.acknowledged(Kept { write, what: What::Data(data) }, fua);
@@ -203,10 +220,9 @@ impl Link {
         while at < offset + len {
             let piece = (offset + len - at).min(ZEROES_BYTES_MAX) as u32;
             self.room(0).await?;
-            let write = self.begin_write(at, piece.into());
-            let kept = Kept { write, what: What::Zeroes(unmap) };
+            let begun = self.begin_write(at, piece.into(), None);
+            let kept = Kept { write: begun.write.clone(), what: What::Zeroes(unmap) };
             self.ask_write(&kept.write, async |client| kept.send(client).await).await?;
-            self.identity.borrow_mut().note_zeroes(at, piece.into());
             self.acknowledged(kept, false);
             at += u64::from(piece);
         }
@@ -222,7 +238,10 @@ impl Link {
         let covered = self.log.borrow().appended;
         let flushed = self.ask(0, async |client| client.flush().await).await;
         match flushed {
-            Ok(()) => self.log.borrow_mut().drop_up_to(covered),
+            Ok(()) => {
+                self.log.borrow_mut().drop_up_to(covered);
+                self.identity.borrow_mut().flushed(covered);
+            }
             Err(error) => self.end(error),
         }
         self.log_shrank.notify_all();
@@ -244,6 +263,8 @@ impl Link {
     fn acknowledged(self: &Rc<Self>, kept: Kept, forced: bool) {
         let is_durable = forced || !self.facts.can(transmission_flags::SEND_FLUSH);
         let mut log = self.log.borrow_mut();
+        let entry = (!is_durable).then_some(log.appended + 1);
+        self.identity.borrow_mut().done(&kept.write, kept.data(), entry);
         match is_durable {
             true => log.forget(&kept.write.bytes),
             false => log.append(kept),

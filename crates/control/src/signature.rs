@@ -55,6 +55,16 @@ pub(crate) fn readable_signatures(
     size_bytes: u64,
     read: &ReadAt<'_>,
 ) -> (Vec<FoundSignature>, Vec<MemberError>) {
+    let (parts, unread) = readable_parts(size_bytes, read);
+    (recognise(size_bytes, &parts), unread)
+}
+
+/// Parts of a device: offset (bytes) and bytes.
+type Parts = Vec<(u64, Vec<u8>)>;
+
+/// The parts where something is recognised, as far as the drive gives them, and why some of it
+/// could not be read.
+pub(crate) fn readable_parts(size_bytes: u64, read: &ReadAt<'_>) -> (Parts, Vec<MemberError>) {
     let (mut parts, mut unread) = (Vec::new(), Vec::new());
     for range in probe::ranges(size_bytes) {
         match read(range.start, (range.end - range.start) as usize) {
@@ -67,7 +77,7 @@ pub(crate) fn readable_signatures(
             }
         }
     }
-    (recognise(size_bytes, &parts), unread)
+    (parts, unread)
 }
 
 /// What of a range can be read, sector by sector: where that costs a drive nothing.

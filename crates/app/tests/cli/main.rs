@@ -35,6 +35,7 @@ mod get_again;
 mod get_durable;
 mod get_twins;
 mod group_changes;
+mod group_orders;
 mod growing;
 mod harness;
 mod integrity;

@@ -14,10 +14,6 @@ use super::problems;
 use crate::nodes::{GroupId, MemberId, Nodes};
 use crate::problem::{Check, Code, Forced, Problem};
 
-/// What is zeroed where a new volume starts on a physical volume: whatever signature was left
-/// there, of every file system.
-const ZEROED_BYTES: u64 = 128 << 10;
-
 /// A change.
 #[derive(Debug, Clone)]
 pub struct GroupPlan {
@@ -111,22 +107,33 @@ impl GroupPlan {
         Ok(Self { after: Some(after), ..self })
     }
 
-    /// Zeros where a new volume starts on each of its stripes.
-    pub fn zero_starts(&mut self, name: &str) {
+    /// Zeros these ranges of a linear or striped volume of the group as it is afterwards.
+    pub fn zero(&mut self, volume: &str, ranges: &[Area]) {
         let Some(vg) = &self.after else { return };
-        let segments = vg.lv(name).into_iter().flat_map(|lv| &lv.segments);
-        let stripes = segments.filter_map(|segment| match &segment.kind {
-            SegmentKind::Striped { stripes, .. } => Some(stripes),
-            _ => None,
-        });
         let extent_bytes = vg.extent_sectors.saturating_mul(512);
-        for Stripe { name, extent } in stripes.flatten() {
-            let Some(pv) = vg.pv(name) else { continue };
-            let offset_bytes =
-                pv.pe_start.saturating_mul(512).saturating_add(extent.saturating_mul(extent_bytes));
-            let place = self.places.iter_mut().find(|place| place.label.id == pv.id);
-            if let Some(place) = place {
-                place.zeros.push(Area { offset_bytes, size_bytes: ZEROED_BYTES.min(extent_bytes) });
+        for segment in vg.lv(volume).into_iter().flat_map(|lv| &lv.segments) {
+            let SegmentKind::Striped { stripes, stripe_sectors } = &segment.kind else { continue };
+            let start = segment.start_extent.saturating_mul(extent_bytes);
+            let len = segment.extents.saturating_mul(extent_bytes);
+            let (count, chunk) = match stripes.len() as u64 {
+                0 => continue,
+                1 => (1, len.max(1)),
+                count => (count, stripe_sectors.saturating_mul(512).max(1)),
+            };
+            for range in ranges {
+                let end = range.offset_bytes.saturating_add(range.size_bytes).saturating_sub(start).min(len);
+                let mut at = range.offset_bytes.saturating_sub(start);
+                while at < end {
+                    let (row, size_bytes) = (at / chunk, (chunk - at % chunk).min(end - at));
+                    let Stripe { name, extent } = &stripes[(row % count) as usize];
+                    let in_stripe = row / count * chunk + at % chunk;
+                    at += size_bytes;
+                    let Some(pv) = vg.pv(name) else { continue };
+                    let pe_bytes = extent.saturating_mul(extent_bytes).saturating_add(in_stripe);
+                    let offset_bytes = pv.pe_start.saturating_mul(512).saturating_add(pe_bytes);
+                    let place = self.places.iter_mut().find(|place| place.label.id == pv.id);
+                    place.into_iter().for_each(|place| place.zero(Area { offset_bytes, size_bytes }));
+                }
             }
         }
     }
@@ -240,6 +247,16 @@ impl ChangeTarget {
         say_in_a_group(&mut label, role == CommitRole::Belongs);
         let name = members.name(member).to_owned();
         Some(Self { member, name, from: From::Physical(physical), label, role, zeros: Vec::new() })
+    }
+
+    /// Stripes that follow one another are one range of what they lie on.
+    fn zero(&mut self, range: Area) {
+        match self.zeros.last_mut() {
+            Some(last) if last.offset_bytes + last.size_bytes == range.offset_bytes => {
+                last.size_bytes += range.size_bytes;
+            }
+            _ => self.zeros.push(range),
+        }
     }
 
     /// What is on it when the change begins, or once it was made a physical volume.

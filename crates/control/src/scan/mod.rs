@@ -8,6 +8,7 @@
 mod below;
 mod claim;
 mod containers;
+mod left;
 mod partitions;
 
 use std::cmp::Reverse;
@@ -35,6 +36,7 @@ use crate::nodes::{ArrayId, GroupId, MemberId, Nodes};
 use crate::problem::{Check, Code, Forced, Problem};
 
 pub use claim::claim;
+pub(crate) use left::left_on;
 
 /// Labels of physical volumes and the starts of partition tables, with blocks of up to 4 KiB, are
 /// before this byte.

@@ -2,6 +2,7 @@
 //! anew.
 
 use wattle_engine::{MappedHandle, VolumeRef};
+use wattle_format::lvm::label::Area;
 use wattle_format::lvm::segment::Stripe;
 use wattle_format::lvm::{Id, Vg};
 use wattle_rt::{Core, Device};
@@ -15,6 +16,10 @@ use crate::lvm::relocate::{self, RelocateStep};
 use crate::members::Member;
 use crate::nodes::GroupId;
 use crate::problem::{Code, Problem};
+use crate::scan;
+
+/// Zeroed at each end of a new volume, where most of what is ever recognised lies.
+const END_BYTES: u64 = 1 << 20;
 
 impl Stack {
     /// The groups that are open, rather than only seen.
@@ -130,20 +135,74 @@ impl Stack {
     /// # Errors
     /// A [`Problem`]: what it lies on does not run.
     pub async fn topology(&mut self, core: &Core, after: &Vg, name: &str) -> Result<(u32, u32), Problem> {
+        self.as_it_will_be(core, after, name, async |volume| {
+            let opened = volume.open(core).ok();
+            opened.map_or((512, 0), |volume| (volume.io_min_bytes(), volume.io_opt_bytes()))
+        })
+        .await
+    }
+
+    /// Lets a plan zero what was left in the extents that a volume gets: from this byte of it on
+    /// every place where a scan would recognise something, and of a new one both ends. Tells what
+    /// that is.
+    ///
+    /// # Errors
+    /// A [`Problem`]: what it lies on does not run.
+    pub async fn zero_what_was_left(
+        &mut self,
+        core: &Core,
+        plan: &mut GroupPlan,
+        name: &str,
+        from_bytes: u64,
+    ) -> Result<Vec<String>, Problem> {
+        let Some(after) = plan.after.clone() else { return Ok(Vec::new()) };
+        let (size_bytes, left) = self
+            .as_it_will_be(core, &after, name, async |volume| {
+                let device = volume.device(core, name);
+                let device = device.map_err(|error| stopped(name, &error.to_string()))?;
+                let member = Member::layer(name, device);
+                let left = core.offload(move || scan::left_on(&member, from_bytes));
+                Ok::<_, Problem>((volume.size_bytes(), left.await.map_err(Problem::no_thread)?))
+            })
+            .await??;
+        let mut ends = Vec::new();
+        if from_bytes == 0 {
+            let start_bytes = size_bytes.min(END_BYTES);
+            let end_at = size_bytes.saturating_sub(END_BYTES).max(start_bytes);
+            ends.push(Area { offset_bytes: 0, size_bytes: start_bytes });
+            ends.push(Area { offset_bytes: end_at, size_bytes: size_bytes - end_at });
+        }
+        let is_apart = |(place, _): &(Area, String)| {
+            let mut around = ends.iter().map(|end| end.offset_bytes..end.offset_bytes + end.size_bytes);
+            let last = place.offset_bytes + place.size_bytes - 1;
+            !around.any(|end| end.contains(&place.offset_bytes) && end.contains(&last))
+        };
+        let places: Vec<_> = left.iter().filter(|place| is_apart(place)).map(|(place, _)| *place).collect();
+        plan.zero(name, &[ends, places].concat());
+        Ok(left.into_iter().map(|(_, what)| what).collect())
+    }
+
+    /// What is so of a volume once its group is `after`; it is only read.
+    async fn as_it_will_be<T>(
+        &mut self,
+        core: &Core,
+        after: &Vg,
+        name: &str,
+        look: impl AsyncFnOnce(VolumeRef) -> T,
+    ) -> Result<T, Problem> {
         let group_id = self.groups.find(|group| group.vg.id == after.id);
         let group_id = group_id.ok_or_else(|| stopped(&after.name, "it is not there"))?;
         let physical = self.physical(core, group_id).await?;
         let group = GroupScan { vg: after.clone(), ..self.groups[group_id].clone() };
         let mut opener = Opener::new(core, &group, true, physical).await?;
-        let opened = opener.open(name).await;
-        let topology = opened.map(|opened| {
-            let volume = opened.volume.open(core).ok();
-            volume.map_or((512, 0), |volume| (volume.io_min_bytes(), volume.io_opt_bytes()))
-        });
+        let seen = match opener.open(name).await {
+            Ok(opened) => Ok(look(opened.volume).await),
+            Err(problem) => Err(problem),
+        };
         for running in opener.into_running() {
             running.stop(core).await?;
         }
-        topology
+        seen
     }
 
     /// What a group's physical volumes are on.

@@ -46,7 +46,6 @@ pub async fn create(
     let after = edit::create_volume(&group.vg, &new, stamp)?;
     let got = after.lv(name).map_or(0, Lv::extents);
     let mut plan = GroupPlan::change(&stack.scan, group, after)?;
-    plan.zero_starts(name);
     let (vg_name, after) = (group.vg.name.clone(), plan.after.clone());
     let striped = match stripes {
         1 => String::new(),
@@ -56,6 +55,7 @@ pub async fn create(
     let mut notes = asked.notes(asked.extents, wanted, got);
     let how_many = asked.as_asked(extents, got);
     let on = look::linux_names(stack, group, &on);
+    stack.zero_what_was_left(core, &mut plan, name, 0).await?;
     if let Some(after) = after {
         let (io_min, io_opt) = stack.topology(core, &after, name).await?;
         let mkfs = mkfs(io_min.into(), io_opt.into()).into_iter().next();
@@ -144,12 +144,12 @@ fn rounded(asked: u64, extents: u64, to: &str) -> Option<String> {
 ///
 /// # Errors
 /// The group or volume must not be changed, or there is no room.
-pub fn extend(
-    stack: &Stack,
+pub async fn extend(
+    core: &Core,
+    stack: &mut Stack,
     volume: &str,
     extents: &Extents,
-    on: &[String],
-    units: Units,
+    (on, units): (&[String], Units),
 ) -> Result<GroupChange, Problem> {
     let (group, name) = look::split(volume)?;
     let group = look::group(stack, group, State::Here)?;
@@ -168,14 +168,16 @@ pub fn extend(
     let after = edit::extend_volume(&group.vg, name, (wanted, asked.at_most), &on)?;
     let got = after.lv(name).map_or(0, Lv::extents);
     let how_many = asked.as_asked(extents, got);
-    Ok(GroupChange {
-        action: format!("lv extend {volume}"),
-        result: format!("volume {volume}: {}", size(&group.vg, got, units)),
-        plan: GroupPlan::change(&stack.scan, group, after)?,
-        commands: vec![format!("lvextend -l {how_many} {volume}{}", look::linux_names(stack, group, &on))],
-        notes: asked.notes(more, more_wanted, got - had),
-        step: None,
-    })
+    let mut plan = GroupPlan::change(&stack.scan, group, after)?;
+    let mut notes = asked.notes(more, more_wanted, got - had);
+    let commands = vec![format!("lvextend -l {how_many} {volume}{}", look::linux_names(stack, group, &on))];
+    let result = format!("volume {volume}: {}", size(&group.vg, got, units));
+    let had_bytes = had.saturating_mul(group.vg.extent_sectors).saturating_mul(512);
+    let left = stack.zero_what_was_left(core, &mut plan, name, had_bytes).await?;
+    if !left.is_empty() {
+        notes.push(format!("the new end gets zeros over what was left there: {}", left.join(", ")));
+    }
+    Ok(GroupChange { action: format!("lv extend {volume}"), result, plan, commands, notes, step: None })
 }
 
 /// A smaller volume.

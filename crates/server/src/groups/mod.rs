@@ -80,7 +80,7 @@ impl What {
             Self::Create { volume, extents, stripes, stripe_bytes } => {
                 lv::create(core, stack, volume, (extents, *stripes, *stripe_bytes), on, (units, stamp)).await
             }
-            Self::Extend { volume, extents } => lv::extend(stack, volume, extents, on, units),
+            Self::Extend { volume, extents } => lv::extend(core, stack, volume, extents, (on, units)).await,
             Self::Reduce { volume, extents } => {
                 lv::reduce(core, stack, volume, extents, (forced, units)).await
             }

@@ -1,0 +1,59 @@
+//! Orders to servers of volume groups that must not do what they would: with another program at the
+//! same group, with what was left on the drives, and where it is not clear what is meant.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use crate::harness::{Room, Said, run};
+
+const MIB: u64 = 1 << 20;
+
+/// A command on members, with backups in the room.
+fn on(room: &Room, words: &str, members: &[&str]) -> Said {
+    let backups = room.name("backups");
+    run(words.split_whitespace().chain(["--backup-dir", &backups, "--no-undo"]).chain(members.to_vec()))
+}
+
+/// A group with extents of 1 MiB.
+fn group(room: &Room, name: &str, members: &[&str]) {
+    on(room, &format!("vg create {name} -s 1M"), members).ok();
+}
+
+fn put(name: &str, bytes: &[u8], offset_bytes: u64) {
+    File::options().write(true).open(name).unwrap().write_all_at(bytes, offset_bytes).unwrap();
+}
+
+/// Superblocks of metadata 1.0 are at the end of what they are on.
+#[test]
+fn nothing_of_earlier_times_turns_up_in_a_new_volume_or_the_new_end_of_one() {
+    let room = Room::new();
+    let a = room.device("a", 64 * MIB);
+    group(&room, "tank", &[&a]);
+    let [first, second] = ["first", "second"].map(|name| room.device(name, 8 * MIB));
+    run(["create", "old", "--level", "1", "--metadata", "1.0", &first, &second]).ok();
+    put(&a, &fs::read(&first).unwrap(), MIB);
+    put(&a, &fs::read(&second).unwrap(), 9 * MIB);
+    let [third, fourth] = ["third", "fourth"].map(|name| room.device(name, 12 * MIB));
+    run(["create", "older", "--level", "1", "--metadata", "1.0", &third, &fourth]).ok();
+    put(&a, &fs::read(&third).unwrap()[8 << 20..], 25 * MIB);
+    for name in ["x", "y", "z"] {
+        on(&room, &format!("lv create tank/{name} -l 8"), &[&a]).ok();
+    }
+    let extended = on(&room, "lv extend tank/z -l +4", &[&a]).ok();
+    assert!(extended.text().contains("zeros over what was left"), "{}", extended.text());
+    let scanned = run(["scan", "--json", &a]).ok().json();
+    assert_eq!(scanned["arrays"].as_array().map(Vec::len), Some(0), "{scanned:#}");
+}
+
+/// A client's own data at the old end of a volume is not what was left.
+#[test]
+fn what_a_volume_holds_stays_when_it_grows() {
+    let room = Room::new();
+    let a = room.device("a", 64 * MIB);
+    group(&room, "tank", &[&a]);
+    on(&room, "lv create tank/x -l 8", &[&a]).ok();
+    let before: Vec<u8> = (0..16 << 20).map(|at: u32| (at / 511) as u8).collect();
+    put(&a, &before, MIB);
+    on(&room, "lv extend tank/x -l +8", &[&a]).ok();
+    assert!(fs::read(&a).unwrap()[1 << 20..17 << 20] == before);
+}

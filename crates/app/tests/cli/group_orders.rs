@@ -4,7 +4,8 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-use crate::harness::{Room, Said, run};
+use crate::harness::{Room, Said, require, run};
+use crate::remote::Server;
 
 const MIB: u64 = 1 << 20;
 
@@ -56,4 +57,27 @@ fn what_a_volume_holds_stays_when_it_grows() {
     put(&a, &before, MIB);
     on(&room, "lv extend tank/x -l +8", &[&a]).ok();
     assert!(fs::read(&a).unwrap()[1 << 20..17 << 20] == before);
+}
+
+#[test]
+fn what_could_not_be_written_is_not_called_gone() {
+    if !require("nbdkit") {
+        return;
+    }
+    let room = Room::new();
+    let a = room.device("a", 64 * MIB);
+    let fails = room.name("fails");
+    let error = format!("error-file={fails}");
+    let line = ["nbdkit", "--foreground", "--unix", "SOCKET", "--filter=error", "file", &a];
+    let rate = ["error-pwrite-rate=100%", "error-zero-rate=100%", error.as_str()];
+    let nbd = Server::start(&room, "nbd", &[&line[..], &rate[..]].concat());
+    group(&room, "tank", &[&a]);
+    fs::write(&fails, "").unwrap();
+    on(&room, "vg remove tank", &[&nbd.uri()]).failed(1, "WTL-0029", &[&nbd.uri()]);
+    fs::remove_file(&fails).unwrap();
+    on(&room, "vg remove tank", &[&nbd.uri()]).ok();
+    fs::write(&fails, "").unwrap();
+    on(&room, "pv remove", &[&nbd.uri()]).failed(1, "WTL-0029", &[&nbd.uri()]);
+    fs::remove_file(&fails).unwrap();
+    on(&room, "pv remove", &[&nbd.uri()]).ok();
 }

@@ -102,6 +102,12 @@ pub enum CommitError {
     /// No physical volume has an area to write to. Nothing was written.
     #[error("none of the physical volumes has a metadata area in use")]
     NoArea,
+    /// Physical volumes could not be emptied, or their labels written.
+    #[error("{failures}", failures = .failures.join("; "))]
+    NotReleased {
+        /// Each failure.
+        failures: Vec<String>,
+    },
     /// No area is left that took everything so far.
     #[error("writing {step} failed everywhere: {failures}", failures = .failures.join("; "))]
     Failed {
@@ -139,6 +145,12 @@ impl From<CommitError> for Problem {
                 what,
                 "all areas are damaged, or set aside by --metadataignore; nothing was written",
                 "put one to use (`pvchange --metadataignore n`), or write them anew (`wattle vg restore`)",
+            ),
+            CommitError::NotReleased { .. } => Self::new(
+                Code::WriteFailed,
+                what,
+                "these are what they were, at least in part; the others are done",
+                "see what is wrong with the drive, and repeat the command",
             ),
             CommitError::Failed { step, .. } => Self::new(
                 Code::GroupNotWritten,
@@ -198,13 +210,15 @@ pub async fn commit(core: &Core, text: &[u8], sites: &[CommitSite]) -> Result<Ve
 }
 
 /// Does what becomes of physical volumes where no text is committed: empties areas, writes labels.
+/// Nothing else says what they are, so a failure is an error.
 ///
 /// # Errors
 /// [`CommitError`].
-pub async fn release(core: &Core, sites: &[CommitSite]) -> Result<Vec<String>, CommitError> {
+pub async fn release(core: &Core, sites: &[CommitSite]) -> Result<(), CommitError> {
     let labels = labels(sites)?;
     check_unchanged(core, sites).await?;
-    Ok(finish(core, sites, &labels).await)
+    let failures = finish(core, sites, &labels).await;
+    if failures.is_empty() { Ok(()) } else { Err(CommitError::NotReleased { failures }) }
 }
 
 /// Makes a physical volume: zeros over `wipe`, empty areas, and the label last.
@@ -331,27 +345,39 @@ async fn write_step(
 async fn finish(core: &Core, sites: &[CommitSite], labels: &[Option<[u8; 512]>]) -> Vec<String> {
     let mut failures = Vec::new();
     for (site, label) in sites.iter().zip(labels) {
-        if let Err(error) = finish_one(core, site, label.as_ref()).await {
-            failures.push(format!("{}: writing its label: {error}", site.name));
+        if let Err((what, error)) = finish_one(core, site, label.as_ref()).await {
+            failures.push(format!("{}: {what}: {error}", site.name));
         }
     }
     failures
 }
 
-async fn finish_one(core: &Core, site: &CommitSite, label: Option<&[u8; 512]>) -> Result<(), IoError> {
+async fn finish_one(
+    core: &Core,
+    site: &CommitSite,
+    label: Option<&[u8; 512]>,
+) -> Result<(), (&'static str, IoError)> {
     let device = &site.device;
-    if site.role != CommitRole::Belongs {
-        for place in &site.before.label.metadata_areas {
-            // An area that was set aside stays so when it is emptied.
-            if let Ok(header) = Header::new(*place) {
-                write(core, device, place.offset_bytes, header.bytes()).await?;
-            }
+    let leaves = site.role != CommitRole::Belongs;
+    let what = if leaves { "writing its label, emptying its metadata areas" } else { "writing its label" };
+    let written = async {
+        // The label first: while it says that it is in a group, a text has to say in which.
+        if let Some(label) = label {
+            write(core, device, site.before.label.sector * 512, label).await?;
+            core.flush(device).await?;
         }
-    }
-    if let Some(label) = label {
-        write(core, device, site.before.label.sector * 512, label).await?;
-    }
-    if site.role != CommitRole::Belongs || label.is_some() { core.flush(device).await } else { Ok(()) }
+        if leaves {
+            for place in &site.before.label.metadata_areas {
+                // An area that was set aside stays so when it is emptied.
+                if let Ok(header) = Header::new(*place) {
+                    write(core, device, place.offset_bytes, header.bytes()).await?;
+                }
+            }
+            core.flush(device).await?;
+        }
+        Ok(())
+    };
+    written.await.map_err(|error| (what, error))
 }
 
 /// Writes zeros, durably: over what was left in extents that a new volume gets.

@@ -224,7 +224,7 @@ impl GroupPlan {
         }
         Ok(match text {
             Some(text) => commit::commit(core, text, &sites).await?,
-            None => commit::release(core, &sites).await?,
+            None => commit::release(core, &sites).await.map(|()| Vec::new())?,
         })
     }
 }

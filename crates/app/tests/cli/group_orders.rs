@@ -4,7 +4,8 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-use crate::harness::{Room, Said, require, run};
+use crate::growing::order;
+use crate::harness::{Room, Said, Serve, require, run};
 use crate::remote::Server;
 
 const MIB: u64 = 1 << 20;
@@ -22,6 +23,34 @@ fn group(room: &Room, name: &str, members: &[&str]) {
 
 fn put(name: &str, bytes: &[u8], offset_bytes: u64) {
     File::options().write(true).open(name).unwrap().write_all_at(bytes, offset_bytes).unwrap();
+}
+
+/// Across a network there are no locks: two programs have the group at once.
+#[test]
+fn a_group_that_another_program_changed_is_changed_again_only_after_a_restart() {
+    if !require("nbdkit") {
+        return;
+    }
+    let room = Room::new();
+    let a = room.device("a", 64 * MIB);
+    group(&room, "tank", &[&a]);
+    on(&room, "lv create tank/keep -l 4", &[&a]).ok();
+    let nbd = Server::start(&room, "nbd", &["nbdkit", "--foreground", "--unix", "SOCKET", "file", &a]);
+    let serve = Serve::start(&room, &[], &[nbd.uri()]);
+    on(&room, "lv create tank/theirs -l 4", &[&a]).ok();
+    put(&a, &[0xAB; 4 << 20], 5 * MIB);
+    let before = fs::read(&a).unwrap();
+    for words in ["lv create tank/ours -l 4", "lv create tank/ours -l 4", "lv remove tank/keep"] {
+        order(&room, &serve, words).failed(3, "WTL-0031", &["start it again"]);
+        assert!(fs::read(&a).unwrap() == before, "{words}");
+    }
+    assert_eq!(serve.command(&["status"]).ok().status, 0);
+    serve.stop();
+    let serve = Serve::start(&room, &[], &[nbd.uri()]);
+    order(&room, &serve, "lv create tank/ours -l 4").ok();
+    serve.stop();
+    let listed = run(["lv", "list", &a]).ok();
+    assert!(["keep", "ours", "theirs"].iter().all(|name| listed.text().contains(name)), "{}", listed.text());
 }
 
 /// Superblocks of metadata 1.0 are at the end of what they are on.

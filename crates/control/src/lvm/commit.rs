@@ -69,7 +69,7 @@ impl fmt::Display for CommitStep {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// It is not as it was when the change was decided. Nothing was written.
+    /// It is not as it was when the change was decided. Nothing of its metadata was written.
     #[error("{name}: its LVM2 metadata is not what it was a moment ago")]
     Changed {
         /// The physical volume.
@@ -126,7 +126,7 @@ impl From<CommitError> for Problem {
             CommitError::Changed { name } => Self::new(
                 Code::Changed,
                 what,
-                "another process changed the volume group in between; nothing was written",
+                "another process changed the volume group in between; its metadata is as that process left it",
                 "find that process, look again (`wattle vg list`), and repeat the command",
             )
             .of_member(name),
@@ -189,7 +189,7 @@ pub async fn commit(core: &Core, text: &[u8], sites: &[CommitSite]) -> Result<Ve
         return Err(CommitError::NoArea);
     }
     let labels = labels(sites)?;
-    check_unchanged(core, sites).await?;
+    check_unchanged(core, sites.iter()).await?;
     let mut failures = Vec::new();
     for step in [CommitStep::Text, CommitStep::Precommit, CommitStep::Commit] {
         for (at, site) in sites.iter().enumerate() {
@@ -216,7 +216,7 @@ pub async fn commit(core: &Core, text: &[u8], sites: &[CommitSite]) -> Result<Ve
 /// [`CommitError`].
 pub async fn release(core: &Core, sites: &[CommitSite]) -> Result<(), CommitError> {
     let labels = labels(sites)?;
-    check_unchanged(core, sites).await?;
+    check_unchanged(core, sites.iter()).await?;
     let failures = finish(core, sites, &labels).await;
     if failures.is_empty() { Ok(()) } else { Err(CommitError::NotReleased { failures }) }
 }
@@ -291,7 +291,13 @@ fn labels(sites: &[CommitSite]) -> Result<Vec<Option<[u8; 512]>>, CommitError> {
 
 /// Whether every site still is what the change was decided from: labels and headers, which hold the
 /// checksums of the texts.
-async fn check_unchanged(core: &Core, sites: &[CommitSite]) -> Result<(), CommitError> {
+///
+/// # Errors
+/// [`CommitError`].
+pub(super) async fn check_unchanged(
+    core: &Core,
+    sites: impl Iterator<Item = &CommitSite>,
+) -> Result<(), CommitError> {
     for site in sites {
         let failed = |source| CommitError::Read { name: site.name.clone(), source };
         let changed = || CommitError::Changed { name: site.name.clone() };

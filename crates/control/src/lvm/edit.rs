@@ -10,7 +10,7 @@ use wattle_format::lvm::{
 
 use super::allocate::{AllocationPolicy, NoRoom, Want, allocate};
 use super::group::GroupScan;
-use super::older;
+use super::{older, problems};
 use crate::problem::{Check, Code, Problem};
 
 /// A state in which a group may be found by what changes it.
@@ -33,6 +33,9 @@ pub fn check_changeable(group: &GroupScan, state: State) -> Result<(), Problem> 
         return Err(problem.clone());
     }
     let (vg, name) = (&group.vg, &group.vg.name);
+    if group.is_overtaken {
+        return Err(problems::overtaken(name));
+    }
     let missing = group.missing();
     let recorded = vg.pvs.iter().filter(|pv| pv.is_missing()).map(|pv| pv.id.to_string());
     let missing: Vec<_> = missing.into_iter().chain(recorded).collect();

@@ -37,6 +37,9 @@ pub struct GroupScan {
     pub volumes: BTreeMap<Id, VolumeState>,
     /// Why nothing of it can be used.
     pub problem: Option<Problem>,
+    /// Another process changed it while it was open: its volumes run as they did, and it is not
+    /// changed any more.
+    pub is_overtaken: bool,
     /// What its operator should know.
     pub notes: Vec<String>,
 }
@@ -274,6 +277,7 @@ fn one_group(
         text,
         behind,
         problem,
+        is_overtaken: false,
     };
     group.notes = notes(&group, &name_of);
     Some(group)

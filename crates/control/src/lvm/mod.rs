@@ -22,7 +22,7 @@ pub(crate) mod open;
 mod overlay;
 pub mod physical;
 pub mod plan;
-mod problems;
+pub(crate) mod problems;
 mod raid;
 pub mod relocate;
 mod snapshot;

@@ -4,6 +4,7 @@ use wattle_format::lvm::area::{AreaError, Header};
 use wattle_format::lvm::label::{Area, LabelError};
 use wattle_format::lvm::{AreaState, Label, Vg};
 
+use super::plan::say_in_a_group;
 use crate::members::Member;
 use crate::nodes::MemberId;
 
@@ -50,6 +51,21 @@ pub struct AreaScan {
     pub text: Option<(Vec<u8>, Vg)>,
     /// Why it says nothing, if it should.
     pub error: Option<String>,
+}
+
+impl PhysicalVolume {
+    /// Whether it is what is `known` of it, but for areas that have this text by now.
+    #[must_use]
+    pub(crate) fn is_as_known(&self, known: &Self, text: &[u8]) -> bool {
+        let has_text = |area: &AreaScan| area.text.as_ref().is_some_and(|(found, _)| found == text);
+        let label = |of: &Self| {
+            let mut label = of.label.clone();
+            say_in_a_group(&mut label, true);
+            label
+        };
+        let mut areas = self.areas.iter().zip(&known.areas);
+        label(self) == label(known) && areas.all(|(area, known)| area == known || has_text(area))
+    }
 }
 
 /// The physical volume on a member; `None` if it is none, or cannot be read where labels are.

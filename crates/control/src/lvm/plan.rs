@@ -88,9 +88,17 @@ impl GroupPlan {
         for (pv, member) in group.vg.pvs.iter().zip(&group.devices) {
             let member =
                 member.ok_or_else(|| problems::missing_physical(&group.vg.name, &group.missing()))?;
+            let physical = members.physical(member);
+            let texts = physical.iter().flat_map(|of| &of.areas).filter_map(|area| area.text.as_ref());
+            let mut texts = texts.filter(|(_, vg)| vg.id == group.vg.id);
+            // Invariant: on no place does a text follow another than the one it was decided from.
+            if texts.any(|(text, vg)| vg.seqno >= group.vg.seqno && *text != group.text) {
+                return Err(problems::overtaken(&group.vg.name));
+            }
             let stays = after.pvs.iter().any(|known| known.id == pv.id);
             let role = if stays { CommitRole::Belongs } else { CommitRole::Leaves };
-            places.extend(ChangeTarget::of(members, member, role));
+            let place = ChangeTarget::of(members, member, role);
+            places.push(place.ok_or_else(|| problems::no_label(members.name(member)))?);
         }
         Self { before: Some(before), after: None, places }.to(after)
     }
@@ -196,28 +204,46 @@ impl GroupPlan {
         Ok(writes)
     }
 
+    fn sites(&self, devices: &[Device]) -> Result<Vec<CommitSite>, Problem> {
+        let site = |(place, device): (&ChangeTarget, &Device)| {
+            let (name, before) = (place.name.clone(), place.physical()?);
+            let (label, role) = (place.label.clone(), place.role);
+            Ok(CommitSite { name, device: device.clone(), before, label, role })
+        };
+        self.places.iter().zip(devices).map(site).collect()
+    }
+
+    /// Makes sure that these devices, which are [`Self::places`]', still are what this was decided
+    /// from.
+    ///
+    /// # Errors
+    /// A [`Problem`]: one is not, or cannot be read.
+    pub async fn check_unchanged(&self, core: &Core, devices: &[Device]) -> Result<(), Problem> {
+        let sites = self.sites(devices)?;
+        let known = sites.iter().zip(&self.places).filter(|(_, of)| matches!(of.from, From::Physical(_)));
+        Ok(commit::check_unchanged(core, known.map(|(site, _)| site)).await?)
+    }
+
     /// Carries it out on these devices, which are [`Self::places`]', ours alone. Tells what of it
     /// could not be written.
+    ///
+    /// Invariant: no byte is written anywhere before every physical volume was found to be what
+    /// this was decided from. What looks free may be a volume of another program's by now.
     ///
     /// # Errors
     /// A [`Problem`]: the group is as it was, but for what the problem says.
     pub async fn execute(
         &self,
         core: &Core,
-        devices: Vec<Device>,
+        devices: &[Device],
         text: Option<&[u8]>,
     ) -> Result<Vec<String>, Problem> {
-        let mut sites = Vec::new();
-        for (place, device) in self.places.iter().zip(devices) {
-            let before = match &place.from {
-                From::Physical(physical) => physical.clone(),
-                From::New(wipe) => {
-                    let label = not_in_a_group(&place.label);
-                    commit::initialise(core, &place.name, &device, &label, wipe).await?
-                }
-            };
-            let (name, label, role) = (place.name.clone(), place.label.clone(), place.role);
-            sites.push(CommitSite { name, device, before, label, role });
+        self.check_unchanged(core, devices).await?;
+        let sites = self.sites(devices)?;
+        for (site, place) in sites.iter().zip(&self.places) {
+            if let From::New(wipe) = &place.from {
+                commit::initialise(core, &site.name, &site.device, &site.before.label, wipe).await?;
+            }
         }
         for (site, place) in sites.iter().zip(&self.places).filter(|(_, place)| !place.zeros.is_empty()) {
             commit::zero(core, &site.name, &site.device, &place.zeros).await?;

@@ -7,6 +7,28 @@ use super::overlay::{OverlayError, RUNS_MAX};
 use super::raid::Refusal;
 use crate::problem::{Check, Code, Problem};
 
+/// A group that is open, with a text that another process wrote since.
+pub(crate) fn overtaken(group: &str) -> Problem {
+    Problem::new(
+        Code::Changed,
+        format!("{group}: its LVM2 metadata is not what it was when it was opened here"),
+        "another process changed the volume group; it is not changed from here any more, because what looks free may hold that process's \
+         volumes",
+        "find that process (`wattle vg list` shows the group as it is now); stop the server of the group and start it again, \
+         or repeat the command where none has the group",
+    )
+}
+
+pub(super) fn no_label(member: &str) -> Problem {
+    Problem::new(
+        Code::ReadFailed,
+        format!("{member}: what its LVM2 label says is not known"),
+        "the group's next text has to be written there too; nothing was written",
+        "see what is wrong with the drive",
+    )
+    .of_member(member)
+}
+
 pub(super) fn damaged_metadata(member: &str, why: &str) -> Problem {
     Problem::new(
         Code::DamagedVolumeGroup,

@@ -95,7 +95,8 @@ codes! {
          `fallocate -l SIZE FILE`.";
     Changed = 31, Refused, "a member changed while it was being opened",
         "Between looking at the member and locking it its superblock was written or its size changed. The process that did it may still \
-         be at it. Find it, and try again.";
+         be at it. Find it, and try again. Of a volume group that is being served: another process changed its metadata. Its server changes \
+         it no more until it is stopped and started again.";
 
     NoArray = 40, Failed, "no array on these members",
         "None of the members has an md superblock at any place where one may be. If they are partitions of a whole-disk image, or \

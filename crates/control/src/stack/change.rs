@@ -4,19 +4,20 @@
 use wattle_engine::{MappedHandle, VolumeRef};
 use wattle_format::lvm::label::Area;
 use wattle_format::lvm::segment::Stripe;
-use wattle_format::lvm::{Id, Vg};
+use wattle_format::lvm::{AreaState, Id, Vg};
 use wattle_rt::{Core, Device};
 
 use super::{Purpose, Stack};
 use crate::lvm::group::{self, GroupScan};
 use crate::lvm::open::Opener;
-use crate::lvm::physical;
-use crate::lvm::plan::{ChangeTarget, GroupPlan};
+use crate::lvm::physical::{self, AreaScan, PhysicalVolume};
+use crate::lvm::plan::GroupPlan;
+use crate::lvm::problems;
 use crate::lvm::relocate::{self, RelocateStep};
 use crate::members::Member;
-use crate::nodes::GroupId;
+use crate::nodes::{GroupId, MemberId};
 use crate::problem::{Code, Problem};
-use crate::scan;
+use crate::scan::{self, Scan};
 
 /// Zeroed at each end of a new volume, where most of what is ever recognised lies.
 const END_BYTES: u64 = 1 << 20;
@@ -52,7 +53,7 @@ impl Stack {
     ///
     /// # Errors
     /// A [`Problem`]: the extents are where they were. A volume of which not even that can be told
-    /// is read-only from then on.
+    /// is read-only until the next change of the group.
     pub async fn move_extents(
         &mut self,
         core: &Core,
@@ -61,6 +62,9 @@ impl Stack {
         step: &RelocateStep,
     ) -> Result<Vec<String>, Problem> {
         let group_id = self.changeable(plan)?;
+        let devices = self.devices(core, plan).await?;
+        let unchanged = plan.check_unchanged(core, &devices).await;
+        unchanged.map_err(|problem| self.refused(group_id, problem))?;
         let vg = &self.groups[group_id].vg;
         let extent_bytes = vg.extent_sectors.saturating_mul(512);
         let at = vg.lvs.iter().find(|lv| lv.name == step.volume).map(|lv| lv.id);
@@ -78,10 +82,13 @@ impl Stack {
             Err(problem) => Err(problem),
         };
         if let (Err(problem), Some(at), Some(handle)) = (&moved, at, running) {
-            // The requests that wait go on; but what is written to the old place must not be lost
-            // to a text that names the new one.
-            let untouched = copied.is_err() || matches!(problem.code, Code::Changed | Code::ReadFailed);
-            let in_doubt = !untouched && self.groups[group_id].text != text;
+            // The requests that wait go on.
+            // Invariant: what is written to one place must not be lost to a text that names the
+            // other. Either may count after a power cut, until a later commit is durable.
+            let in_doubt = copied.is_ok() && !matches!(problem.code, Code::Changed | Code::ReadFailed);
+            if in_doubt {
+                self.in_doubt.insert((group_id, at));
+            }
             if self.map_again(core, group_id, (at, &handle), in_doubt).await.is_err() {
                 handle.stop(core).await;
             }
@@ -236,6 +243,27 @@ impl Stack {
         })
     }
 
+    /// The devices of a change.
+    async fn devices(&mut self, core: &Core, plan: &GroupPlan) -> Result<Vec<Device>, Problem> {
+        let mut devices = Vec::new();
+        for place in &plan.places {
+            let device = self.volume(core, place.member).await?.device(core, &place.name);
+            devices.push(device.map_err(|error| stopped(&place.name, &error.to_string()))?);
+        }
+        Ok(devices)
+    }
+
+    /// What is said of a change that was not made. Where another process changed the group, that is
+    /// the last change that is tried.
+    fn refused(&mut self, group_id: GroupId, problem: Problem) -> Problem {
+        if problem.code != Code::Changed {
+            return problem;
+        }
+        let group = &mut self.groups[group_id];
+        group.is_overtaken = true;
+        problems::overtaken(&group.vg.name)
+    }
+
     async fn change(
         &mut self,
         core: &Core,
@@ -243,41 +271,85 @@ impl Stack {
         plan: &GroupPlan,
         text: &[u8],
     ) -> Result<Vec<String>, Problem> {
-        let mut devices = Vec::new();
-        for place in &plan.places {
-            let volume = self.volume(core, place.member).await?;
-            let device = volume.device(core, &place.name);
-            devices.push(device.map_err(|error| stopped(&place.name, &error.to_string()))?);
-        }
-        let layer = |(place, device): (&ChangeTarget, &Device)| {
-            (place.member, Member::layer(&place.name, device.clone()))
-        };
-        let members: Vec<_> = plan.places.iter().zip(&devices).map(layer).collect();
-        let written = plan.execute(core, devices, Some(text)).await;
+        let devices = self.devices(core, plan).await?;
+        let written = plan.execute(core, &devices, Some(text)).await;
         // Also after a failure some headers may be new: the next change starts from what is there.
-        self.beside(core, move |scan| {
-            for (ix, member) in members {
-                scan.members[ix].physical = physical::read(&member).and_then(Result::ok);
-            }
-        })
-        .await?;
+        let members = plan.places.iter().map(|place| place.member).zip(devices).collect();
+        for (member, physical) in self.read_physical(core, members).await? {
+            self.scan.members[member].physical = Some(physical);
+        }
+        let written = written.map_err(|problem| self.refused(group_id, problem));
         let physical = plan.places.iter().filter_map(|place| {
             let seen = &self.scan.members[place.member];
             Some((place.member, seen.member.name.as_str(), seen.physical.as_ref()?))
         });
+        let id = self.groups[group_id].vg.id;
         let found = group::assemble(&physical.collect::<Vec<_>>()).groups;
-        match found.into_iter().find(|group| group.text == text) {
-            Some(mut group) => {
+        match found.into_iter().find(|group| group.vg.id == id) {
+            Some(mut group) if group.text == text && group.problem.is_none() => {
                 // All of them were held meanwhile: one that did not take the text has its data.
                 group.older.fill(None);
-                self.follow(core, group_id, group).await?;
+                self.follow(core, group_id, group, written.is_err()).await?;
             }
-            None if written.is_ok() => {
+            // Neither the text before the change nor the one after it.
+            Some(group) if group.text != self.groups[group_id].text => {
+                self.groups[group_id].is_overtaken = true;
+            }
+            _ if written.is_ok() => {
                 return Err(stopped(&self.groups[group_id].vg.name, "its text was not found"));
             }
-            None => {}
+            _ => {}
         }
         written
+    }
+
+    /// What is on physical volumes now, of those that can be read wherever they could be before.
+    async fn read_physical(
+        &mut self,
+        core: &Core,
+        members: Vec<(MemberId, Device)>,
+    ) -> Result<Vec<(MemberId, PhysicalVolume)>, Problem> {
+        let read = |scan: &Scan, (ix, device)| {
+            let physical = physical::read(&Member::layer("", device)).and_then(Result::ok)?;
+            let known = scan.members[ix].physical.as_ref().map_or(&[][..], |known| &known.areas);
+            let is_lost = |area: &AreaScan| {
+                let mut before = known.iter().filter(|before| before.place == area.place);
+                area.state == AreaState::Unreadable && before.any(|of| of.state != AreaState::Unreadable)
+            };
+            (!physical.areas.iter().any(is_lost)).then_some((ix, physical))
+        };
+        self.beside(core, move |scan| members.into_iter().filter_map(|of| read(scan, of)).collect()).await
+    }
+
+    /// Looks at a group's metadata before an order to it, by its name or UUID, is decided: what
+    /// another process changed is not what runs here, and is not changed. A physical volume that
+    /// cannot be read is left to the check before the change.
+    ///
+    /// # Errors
+    /// A [`Problem`]: what it lies on does not run.
+    pub async fn look_at_group(&mut self, core: &Core, name: &str) -> Result<(), Problem> {
+        let called = |group: &&GroupScan| group.vg.name == name || group.vg.id.to_string() == name;
+        if self.options.purpose != Purpose::Write {
+            return Ok(());
+        }
+        let open: Vec<_> = self.open_groups().filter(called).map(|group| group.vg.id).collect();
+        let open: Vec<_> = self.groups.ids().filter(|id| open.contains(&self.groups[*id].vg.id)).collect();
+        for group_id in open {
+            let mut members = Vec::new();
+            for member in self.groups[group_id].devices.clone().into_iter().flatten() {
+                let name = self.scan.members[member].member.name.clone();
+                let device = self.volume(core, member).await?.device(core, &name);
+                members.push((member, device.map_err(|error| stopped(&name, &error.to_string()))?));
+            }
+            for (member, physical) in self.read_physical(core, members).await? {
+                let (group, seen) = (&mut self.groups[group_id], &mut self.scan.members[member].physical);
+                match seen {
+                    Some(known) if !physical.is_as_known(known, &group.text) => group.is_overtaken = true,
+                    _ => *seen = Some(physical),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Maps a volume that runs as the group's text has it, and if so told only to be read.

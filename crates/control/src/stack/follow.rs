@@ -62,11 +62,16 @@ impl Stack {
     }
 
     /// Lets what runs be as the new text has it.
+    ///
+    /// Invariant: while it is in doubt that this text is durable, nothing is written that would be
+    /// lost with it: what changed is only read, nothing new runs, and no physical volume is let go
+    /// of, until a later text is durable.
     pub(super) async fn follow(
         &mut self,
         core: &Core,
         group_id: GroupId,
         group: GroupScan,
+        in_doubt: bool,
     ) -> Result<(), Problem> {
         let before = std::mem::replace(&mut self.groups[group_id], group);
         let same_name = before.vg.name == self.groups[group_id].vg.name;
@@ -75,7 +80,8 @@ impl Stack {
             let now = &mut self.groups[group_id];
             match now.vg.lvs.iter().find(|lv| lv.id == old.id) {
                 Some(lv) if same_name && lv.name == old.name => {
-                    if lv.segments != old.segments || lv.is_writable() != old.is_writable() {
+                    let was_in_doubt = self.in_doubt.remove(&(group_id, lv.id));
+                    if was_in_doubt || lv.segments != old.segments || lv.is_writable() != old.is_writable() {
                         changed.push(lv.id);
                     }
                     now.volumes.insert(lv.id, before.volumes[&lv.id].clone());
@@ -95,10 +101,16 @@ impl Stack {
             }
         }
         for at in changed {
+            if in_doubt {
+                self.in_doubt.insert((group_id, at));
+            }
             if let Some(VolumeRef::Mapped(handle)) = self.logical.get(&(group_id, at)).cloned() {
-                self.map_again(core, group_id, (at, &handle), false).await?;
+                self.map_again(core, group_id, (at, &handle), in_doubt).await?;
                 self.see(core, group_id, at);
             }
+        }
+        if in_doubt {
+            return Ok(());
         }
         self.start_new(core, group_id).await?;
         let left = |pv: &&Pv| self.groups[group_id].vg.pvs.iter().all(|known| known.id != pv.id);

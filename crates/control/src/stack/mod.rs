@@ -138,6 +138,8 @@ pub struct Stack {
     looked: BTreeSet<MemberId>,
     /// Members that were looked at for whether they are devices of dm-integrity or bcache.
     looked_for_layers: BTreeSet<MemberId>,
+    /// Volumes that are only read, because it is in doubt where a power cut would find them.
+    in_doubt: BTreeSet<(GroupId, Id)>,
     /// Everything that runs, in the order in which it was started.
     running: Vec<Layer>,
     options: StackOptions,
@@ -162,6 +164,7 @@ impl Stack {
             volumes: BTreeMap::new(),
             looked: BTreeSet::new(),
             looked_for_layers: BTreeSet::new(),
+            in_doubt: BTreeSet::new(),
             running: Vec::new(),
             options,
         };

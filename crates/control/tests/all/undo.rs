@@ -285,7 +285,7 @@ fn explore_plan(rig: impl Fn() -> Rig, plan: impl Fn(&Rig) -> GroupPlan) -> u32 
                 .collect()
         },
         async |core, drives, _, _| {
-            let failures = first.execute(&core, drives, text(&first).as_deref()).await?;
+            let failures = first.execute(&core, &drives, text(&first).as_deref()).await?;
             assert!(failures.is_empty(), "{failures:?}");
             Ok(())
         },
@@ -304,7 +304,7 @@ fn changes_of_groups_that_are_cut_short_are_taken_back() {
         let mut rig = Rig::new(2, 512);
         let (plan, drives) = (new(&rig), rig.drives.clone());
         let text = group(1).to_text(&Stamp { description: String::new(), host: "h".to_owned(), time: 1 });
-        let made = rig.world.run(async |core| plan.execute(&core, drives, Some(&text)).await);
+        let made = rig.world.run(async |core| plan.execute(&core, &drives, Some(&text)).await);
         assert_eq!(made.expect_done().unwrap(), Vec::<String>::new());
         rig
     };

@@ -110,6 +110,7 @@ pub async fn obey(
     undo: impl FnOnce(&str, &[String]) -> Result<Option<Recorder>, Problem>,
     free: impl AsyncFnOnce(&[LogicalId]) -> Result<(), Problem>,
 ) -> Result<ChangeReport, Problem> {
+    stack.look_at_group(core, order.what.group()?).await?;
     let added = add_drives(core, stack, access, &order.what).await?;
     let done = carry_out(core, stack, (order, backups), undo, free).await;
     // Drives that did not become physical volumes are released.

@@ -217,7 +217,7 @@ async fn write(
         saving::tell(&log);
         undo_log = Some(log.display().to_string());
     }
-    let failures = plan.execute(core, devices, text).await?;
+    let failures = plan.execute(core, &devices, text).await?;
     Ok(Done { failures, undo_log, ..Done::default() })
 }
 

@@ -110,3 +110,26 @@ fn what_could_not_be_written_is_not_called_gone() {
     fs::remove_file(&fails).unwrap();
     on(&room, "pv remove", &[&nbd.uri()]).ok();
 }
+
+/// As a cut leaves it between the commit and the labels of `vg reduce`.
+#[test]
+fn a_physical_volume_that_left_its_group_half_way_can_be_used_again() {
+    let room = Room::new();
+    let [a, b, old] = ["a", "b", "old"].map(|name| room.device(name, 64 * MIB));
+    group(&room, "tank", &[&a, &b]);
+    fs::copy(&b, &old).unwrap();
+    on(&room, &format!("vg reduce tank --on {b}"), &[&a, &b]).ok();
+    let again = || {
+        fs::copy(&old, &b).unwrap();
+        let listed = run(["vg", "list", "--noheadings", "-o", "vg_name,pv_count", &a, &b]).ok();
+        assert_eq!(listed.text().split_whitespace().collect::<Vec<_>>(), ["tank", "1"]);
+    };
+    again();
+    on(&room, &format!("pv remove --on {b}"), &[&a, &b]).ok();
+    again();
+    on(&room, &format!("pv create --force=signature --on {b}"), &[&a, &b]).ok();
+    again();
+    on(&room, &format!("vg extend tank --on {b}"), &[&a, &b]).ok();
+    let listed = run(["vg", "list", "--noheadings", "-o", "vg_name,pv_count", &a, &b]).ok();
+    assert_eq!(listed.text().split_whitespace().collect::<Vec<_>>(), ["tank", "2"]);
+}

@@ -71,6 +71,17 @@ impl GroupScan {
         self.vg.lvs.iter().find(|lv| lv.id == id).expect("a volume that is known by its id is in the text")
     }
 
+    /// Whether a physical volume is none of its own any more: the text that counts does not name
+    /// it, and what it has of the group is older. So a cut leaves it that comes between the commit
+    /// and what follows it.
+    #[must_use]
+    pub fn has_left(&self, physical: &PhysicalVolume) -> bool {
+        let mut texts = physical.areas.iter().filter_map(|area| area.text.as_ref()).peekable();
+        self.vg.pvs.iter().all(|pv| pv.id != physical.label.id)
+            && texts.peek().is_some()
+            && texts.all(|(_, vg)| vg.id == self.vg.id && vg.seqno < self.vg.seqno)
+    }
+
     /// The full name of a volume: `group/volume`.
     #[must_use]
     pub fn full_name(&self, lv: &Lv) -> String {

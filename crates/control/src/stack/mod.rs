@@ -350,10 +350,14 @@ impl Stack {
         let forced = self.options.policy.forced.has(Check::OlderPhysical);
         for mut group in groups {
             group.older.iter_mut().flatten().for_each(|older| older.is_forced = forced);
-            if self.groups.iter().any(|other| other.vg.id == group.vg.id) {
+            if let Some(open) = self.groups.iter().find(|other| other.vg.id == group.vg.id).cloned() {
                 for ix in group.devices.into_iter().flatten().chain(group.copies) {
                     let lies_on_it = self.below(&[ix]).wanted.groups.contains(&group.vg.id);
                     let seen = &mut self.scan.members[ix];
+                    if !lies_on_it && seen.physical.as_ref().is_some_and(|found| open.has_left(found)) {
+                        seen.note = Some(has_left(&seen.member.name, &group.vg.name));
+                        continue;
+                    }
                     let found = |name: &str| copied_physical(name, &group.vg.name, lies_on_it);
                     seen.problem.get_or_insert_with(|| found(&seen.member.name));
                 }
@@ -520,6 +524,10 @@ fn copied_physical(name: &str, group: &str, lies_on_it: bool) -> Problem {
         "to read the copy, give only what it lies on",
     )
     .of_member(name)
+}
+
+fn has_left(name: &str, group: &str) -> String {
+    format!("{name} left the group {group}, and still has an older text of it: it is in no group")
 }
 
 fn not_wanted(name: &str) -> Problem {

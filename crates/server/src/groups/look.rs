@@ -154,7 +154,7 @@ fn one_physical(stack: &Stack, group: &GroupScan, name: &str) -> Result<String, 
 
 /// The group that a member belongs to.
 pub fn group_of(stack: &Stack, member: MemberId) -> Option<&GroupScan> {
-    let id = stack.scan.members[member].physical.as_ref().map(|physical| physical.label.id)?;
+    let id = stack.scan.members[member].physical.as_ref()?.label.id;
     stack.groups.iter().find(|group| group.vg.pvs.iter().any(|pv: &wattle_format::lvm::Pv| pv.id == id))
 }
 
@@ -175,7 +175,9 @@ pub fn check_in_no_group(stack: &Stack, member: MemberId) -> Result<(), Problem>
     }
     let in_vg =
         |id: &Id| format!("the label of {id} says so, and no text of that group is among the members");
-    match seen.physical.as_ref().map(|physical| &physical.label) {
+    let physical = seen.physical.as_ref();
+    let has_left = physical.is_some_and(|found| stack.groups.iter().any(|group| group.has_left(found)));
+    match physical.map(|physical| &physical.label).filter(|_| !has_left) {
         Some(label) if label.extension.as_ref().is_some_and(wattle_format::lvm::label::Extension::in_vg) => {
             refuse(in_vg(&label.id), "give the group's other physical volumes too")
         }

@@ -89,6 +89,26 @@ fn what_a_volume_holds_stays_when_it_grows() {
 }
 
 #[test]
+fn a_group_of_which_there_are_several_is_named_by_its_uuid() {
+    let room = Room::new();
+    let drives = ["a", "b"].map(|name| room.device(name, 64 * MIB));
+    for drive in &drives {
+        group(&room, "tank", &[drive]);
+        on(&room, "lv create tank/data -l 4", &[drive]).ok();
+    }
+    let [first, second] = [("vm1", &drives[0]), ("vm2", &drives[1])]
+        .map(|(name, drive)| Serve::start(&room, &["--name", name], &[drive]));
+    let refused = order(&room, &first, "lv remove tank/data").failed(2, "WTL-0007", &["vm1", "vm2"]);
+    let mut words = refused.stderr.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let uuid = words.find(|word| word.len() == 38).unwrap();
+    order(&room, &first, &format!("lv remove {uuid}/data")).ok();
+    first.stop();
+    second.stop();
+    let left = drives.iter().filter(|drive| run(["lv", "list", drive]).ok().text().contains("data")).count();
+    assert_eq!(left, 1);
+}
+
+#[test]
 fn what_could_not_be_written_is_not_called_gone() {
     if !require("nbdkit") {
         return;

@@ -132,9 +132,25 @@ impl Servers {
     }
 
     /// The server that has a volume group, by name or UUID.
-    pub fn of_group(&self, name: &str) -> Option<&Path> {
-        let has = |server: &ServerReport| server.groups.iter().any(|g| g.name == name || g.uuid == name);
-        self.answered.iter().find(|(_, server)| has(server)).map(|(socket, _)| socket.as_path())
+    ///
+    /// # Errors
+    /// Several groups are meant.
+    pub fn of_group(&self, name: &str) -> Result<Option<&Path>, Problem> {
+        let groups = self.answered.iter().flat_map(|of| of.1.groups.iter().map(move |group| (of, group)));
+        let found: Vec<_> = groups.filter(|(_, group)| group.name == name || group.uuid == name).collect();
+        match found[..] {
+            [] => Ok(None),
+            [((socket, _), _)] => Ok(Some(socket)),
+            _ => {
+                let shown = found.iter().map(|((_, of), group)| format!("{} ({})", group.uuid, of.server));
+                Err(Problem::new(
+                    Code::SeveralVolumes,
+                    format!("{} volume groups called {name} are being served", found.len()),
+                    format!("their UUIDs, and their servers: {}", shown.collect::<Vec<_>>().join(", ")),
+                    "name the group by its UUID, in the name of a volume too: UUID/VOLUME",
+                ))
+            }
+        }
     }
 
     fn not_found(&self, dir: &RuntimeDir, name: &str) -> Problem {

@@ -82,7 +82,7 @@ pub fn give(what: What, args: &ChangeArgs) -> Result<ChangeReport, Problem> {
     let group = what.group()?;
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let servers = Servers::ask(&dir);
-    let socket = servers.of_group(group).ok_or_else(|| not_served(&servers, &dir, group))?;
+    let socket = servers.of_group(group)?.ok_or_else(|| not_served(&servers, &dir, group))?;
     let backup_dir = args.backup_dir.as_ref().map(std::path::absolute).transpose();
     let backup_dir = backup_dir.map_err(|error| {
         let why = "it has to be told to the server as an absolute path";

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
+use crate::group_changes::Client;
 use crate::growing::order;
 use crate::harness::{Room, Said, Serve, require, run};
 use crate::remote::Server;
@@ -106,6 +107,27 @@ fn a_group_of_which_there_are_several_is_named_by_its_uuid() {
     second.stop();
     let left = drives.iter().filter(|drive| run(["lv", "list", drive]).ok().text().contains("data")).count();
     assert_eq!(left, 1);
+}
+
+#[test]
+fn a_drive_that_clients_have_open_does_not_become_a_physical_volume() {
+    let room = Room::new();
+    let [a, b] = ["a", "b"].map(|name| room.device(name, 64 * MIB));
+    group(&room, "tank", &[&a]);
+    on(&room, "lv create tank/home -l 4", &[&a]).ok();
+    let socket = room.path("nbd");
+    let export = format!("nbd=unix:{}", socket.display());
+    let serve = Serve::start(&room, &["--export", &export, "-V", "tank/home", "-V", &b], &[&a, &b]);
+    let extend = format!("vg extend tank --on {b}");
+    let client = Client::connect(&socket, &b).unwrap();
+    order(&room, &serve, &extend).failed(3, "WTL-0116", &["in use: 1 NBD client"]);
+    assert!(fs::read(&b).unwrap().iter().all(|&byte| byte == 0));
+    client.leave();
+    let extended = order(&room, &serve, &extend).ok();
+    assert!(extended.text().contains("not offered any more"), "{}", extended.text());
+    assert!(Client::connect(&socket, &b).is_none());
+    Client::connect(&socket, "tank/home").unwrap().leave();
+    serve.stop();
 }
 
 #[test]

@@ -187,6 +187,14 @@ impl Stack {
             || self.scan.members.entries().any(is_used)
     }
 
+    /// What runs of a member, of what it lies on and of what lies on it: what is written to one of
+    /// these is written to another.
+    #[must_use]
+    pub fn running_at(&self, member: MemberId) -> Vec<VolumeRef> {
+        let is_near = |ix: MemberId| ix == member || self.lies_on(ix, member) || self.lies_on(member, ix);
+        self.volumes.iter().filter(|(ix, _)| is_near(**ix)).map(|(_, volume)| volume.clone()).collect()
+    }
+
     /// Takes a member away that nothing relies on, with its partitions.
     fn forget(&mut self, gone: MemberId) {
         let is_part = |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Decrypted { of } | MemberOrigin::Layered { of } if of == gone);

@@ -20,6 +20,7 @@ use wattle_control::stack::LogicalId;
 use wattle_control::undo::{Recorder, UndoSite};
 use wattle_control::units::Units;
 use wattle_control::{Code, Forced, Problem, Stack};
+use wattle_engine::VolumeRef;
 use wattle_format::lvm::{Lv, Stamp};
 use wattle_rt::{Core, WallTime};
 
@@ -95,10 +96,22 @@ impl What {
     }
 }
 
+/// What a change takes that a client may have open.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// Volumes that go, get shorter, or are called or used otherwise.
+    pub volumes: Vec<LogicalId>,
+    /// What becomes a physical volume of the group.
+    pub joining: Vec<MemberId>,
+    /// What runs of these, of what they lie on and of what lies on them: from the change on the
+    /// group writes there.
+    pub drives: Vec<VolumeRef>,
+}
+
 /// Carries out an order on what is being served. `free` is asked, before anything is written, for
-/// the volumes that go, get shorter or are called otherwise: no client may have them open from then
-/// on. `undo` gives what saves what this action overwrites, with these members. `backups` is the
-/// directory of backups unless the order names one.
+/// what the change takes: no client may have it open from then on. `undo` gives what saves what
+/// this action overwrites, with these members. `backups` is the directory of backups unless the
+/// order names one.
 ///
 /// # Errors
 /// It cannot be done; the group is as it was, but for what the problem says.
@@ -108,7 +121,7 @@ pub async fn obey(
     access: &MemberAccess,
     (order, backups): (&Order, Option<&Path>),
     undo: impl FnOnce(&str, &[String]) -> Result<Option<Recorder>, Problem>,
-    free: impl AsyncFnOnce(&[LogicalId]) -> Result<(), Problem>,
+    free: impl AsyncFnOnce(&Taken) -> Result<(), Problem>,
 ) -> Result<ChangeReport, Problem> {
     stack.look_at_group(core, order.what.group()?).await?;
     let added = add_drives(core, stack, access, &order.what).await?;
@@ -138,7 +151,7 @@ async fn carry_out(
     stack: &mut Stack,
     (order, backups): (&Order, Option<&Path>),
     undo: impl FnOnce(&str, &[String]) -> Result<Option<Recorder>, Problem>,
-    free: impl AsyncFnOnce(&[LogicalId]) -> Result<(), Problem>,
+    free: impl AsyncFnOnce(&Taken) -> Result<(), Problem>,
 ) -> Result<ChangeReport, Problem> {
     let stamp = stamp(core.wall_clock());
     let forced = protocol::forced(&order.force)?;
@@ -159,7 +172,7 @@ async fn carry_out(
     if let (false, Some(text)) = (order.dry_run, &text) {
         check_new(core, stack, &change).await?;
         let taken = taken(stack, &change);
-        check_not_relied_on(stack, &taken)?;
+        check_not_relied_on(stack, &taken.volumes)?;
         free(&taken).await?;
         if let (Some(before), Some(path)) = (before, &backup) {
             backup::save_beside(core, path, before, &change.action).await?;
@@ -214,11 +227,10 @@ async fn check_new(core: &Core, stack: &mut Stack, change: &GroupChange) -> Resu
     Ok(())
 }
 
-/// The volumes of which a change takes something that a client may have.
-fn taken(stack: &Stack, change: &GroupChange) -> Vec<LogicalId> {
+fn taken(stack: &Stack, change: &GroupChange) -> Taken {
     let (before, after) = (change.plan.before.as_ref(), change.plan.after.as_ref());
     let group = before.and_then(|before| stack.groups.iter().find(|group| group.vg.id == before.id));
-    let (Some(group), Some(after)) = (group, after) else { return Vec::new() };
+    let (Some(group), Some(after)) = (group, after) else { return Taken::default() };
     let keeps = |lv: &&Lv| {
         let same = after.lvs.iter().find(|new| new.id == lv.id);
         same.is_some_and(|new| {
@@ -228,13 +240,12 @@ fn taken(stack: &Stack, change: &GroupChange) -> Vec<LogicalId> {
                 && new.is_writable() == lv.is_writable()
         })
     };
-    group
-        .vg
-        .lvs
-        .iter()
-        .filter(|lv| !keeps(lv))
-        .map(|lv| LogicalId { group: group.vg.id, volume: lv.id })
-        .collect()
+    let volumes = group.vg.lvs.iter().filter(|lv| !keeps(lv));
+    let volumes = volumes.map(|lv| LogicalId { group: group.vg.id, volume: lv.id }).collect();
+    let members = change.plan.places.iter().map(|place| place.member);
+    let joining: Vec<_> = members.filter(|member| !group.devices.contains(&Some(*member))).collect();
+    let drives = joining.iter().flat_map(|&member| stack.running_at(member)).collect();
+    Taken { volumes, joining, drives }
 }
 
 fn check_not_relied_on(stack: &Stack, taken: &[LogicalId]) -> Result<(), Problem> {

@@ -1,18 +1,19 @@
 //! Changes of volume groups under their clients: what becomes of the volumes that these are
 //! offered.
 //!
-//! A volume that goes, gets shorter or is called otherwise is hidden first, everywhere; only then
-//! is it known that no client has it open, and the change is committed. Afterwards what is offered
+//! A volume that goes, gets shorter or is called otherwise is hidden first, everywhere, and so is a
+//! drive that becomes a physical volume; only then is it known that no client has it open, and the
+//! change is committed. Afterwards what is offered
 //! is made what runs, whatever came of it.
 
-use wattle_control::stack::{LogicalId, LogicalVolume};
-use wattle_control::{Code, Problem, Stack};
+use wattle_control::stack::LogicalVolume;
+use wattle_control::{Code, MemberId, Problem, Stack};
 use wattle_engine::volume::qos::QosLimits;
 
 use super::qos::governed;
 use super::{Serving, being_stopped, groups_of};
 use crate::exports::Offered;
-use crate::groups;
+use crate::groups::{self, Taken};
 use crate::protocol::change::What;
 use crate::protocol::{ChangeReport, Order};
 
@@ -22,10 +23,9 @@ impl Serving {
         let _turn = self.changing.acquire(1).await;
         let stack = self.stack.take();
         let mut stack = stack.ok_or_else(|| being_stopped("the volume group"))?;
-        let mut hidden = Vec::new();
-        let free = async |taken: &[LogicalId]| {
-            self.hide(taken).await?;
-            hidden = taken.to_vec();
+        let mut hidden = Hidden::default();
+        let free = async |taken: &Taken| {
+            hidden = self.hide(taken).await?;
             Ok(())
         };
         let now = self.core.wall_clock();
@@ -45,14 +45,15 @@ impl Serving {
         Ok(report)
     }
 
-    /// Takes these volumes out of view: no client can open them any more.
+    /// Takes what is offered of these out of view: no client can open it any more.
     ///
     /// # Errors
-    /// One of them is open: they all are found then as before.
-    async fn hide(&self, taken: &[LogicalId]) -> Result<(), Problem> {
+    /// Some of it is open: all of it is found then as before.
+    async fn hide(&self, taken: &Taken) -> Result<Hidden, Problem> {
         let offered = self.offered();
-        let meant = offered.iter().filter(|offered| offered.lv.is_some_and(|lv| taken.contains(&lv)));
-        let meant: Vec<_> = meant.collect();
+        let goes = |offered: &Offered| offered.lv.is_some_and(|lv| taken.volumes.contains(&lv));
+        let joins = |offered: &Offered| taken.drives.iter().any(|drive| offered.volume.is(drive));
+        let meant: Vec<_> = offered.iter().filter(|of| goes(of) || joins(of)).collect();
         let mut problem = None;
         for offered in &meant {
             let mut users = Vec::new();
@@ -63,37 +64,46 @@ impl Serving {
                 problem.get_or_insert(in_use(&offered.name, &users.join(", ")));
             }
         }
-        let Some(problem) = problem else { return Ok(()) };
-        for offered in meant {
-            for place in self.places() {
-                place.show(&self.core, &offered.name).await;
+        if problem.is_some() {
+            for offered in &meant {
+                self.show(&offered.name).await;
             }
         }
-        Err(problem)
+        let names = meant.iter().map(|of| of.name.clone()).collect();
+        let drives = meant.iter().filter(|of| joins(of)).map(|of| of.name.clone()).collect();
+        problem.map_or(Ok(Hidden { names, drives, joining: taken.joining.clone() }), Err)
+    }
+
+    async fn show(&self, name: &str) {
+        for place in self.places() {
+            place.show(&self.core, name).await;
+        }
     }
 
     /// Makes what is offered what runs: of what was hidden, what it is now if the change was made,
-    /// or else what it was. Tells what clients should know.
-    async fn offer_what_runs(&self, stack: &Stack, hidden: &[LogicalId], changed: bool) -> Vec<String> {
+    /// or else what it was; a drive that is a physical volume of a group now is offered no more.
+    /// Tells what clients should know.
+    async fn offer_what_runs(&self, stack: &Stack, hidden: &Hidden, changed: bool) -> Vec<String> {
         let (mut now, mut notes) = (Vec::new(), Vec::new());
         let mut running = stack.logical_volumes();
+        let in_group = |member: &MemberId| stack.groups.iter().any(|of| of.devices.contains(&Some(*member)));
+        let joined = hidden.joining.iter().any(in_group);
         for offered in self.offered().iter() {
-            let Some(id) = offered.lv else {
-                now.push(offered.clone());
-                continue;
-            };
-            let was_hidden = hidden.contains(&id);
-            let at = running.iter().position(|running| running.id == id);
+            let was_hidden = hidden.names.contains(&offered.name);
+            let at = running.iter().position(|running| Some(running.id) == offered.lv);
             let found = at.map(|at| running.remove(at));
             let same = |found: &LogicalVolume| found.volume.is(&offered.volume) && !(was_hidden && changed);
-            if found.as_ref().is_some_and(same) {
+            let is_below = joined && hidden.drives.contains(&offered.name);
+            if !is_below && (offered.lv.is_none() || found.as_ref().is_some_and(same)) {
                 if was_hidden {
-                    for place in self.places() {
-                        place.show(&self.core, &offered.name).await;
-                    }
+                    self.show(&offered.name).await;
                 }
                 now.push(offered.clone());
                 continue;
+            }
+            if is_below {
+                let name = &offered.name;
+                notes.push(format!("{name} is not offered any more: a group writes there now"));
             }
             // Exports end when all that came there is answered: nothing may be held back any more.
             self.release(Some(&offered.name)).await;
@@ -110,7 +120,7 @@ impl Serving {
                 }
                 governed.end(&self.core).await;
             }
-            if let Some(found) = found {
+            if let Some(found) = found.filter(|_| !is_below) {
                 now.push(self.offer(found, offered.is_default, limits, &mut notes).await);
             }
         }
@@ -159,6 +169,16 @@ impl Serving {
         }
         offered
     }
+}
+
+/// What is out of view while a group is changed.
+#[derive(Default)]
+struct Hidden {
+    names: Vec<String>,
+    /// Those that are [`Taken::drives`].
+    drives: Vec<String>,
+    /// [`Taken::joining`].
+    joining: Vec<MemberId>,
 }
 
 fn in_use(name: &str, users: &str) -> Problem {

@@ -137,7 +137,7 @@ async fn copy(core: &Core, volume: &VolumeRef, range: Range) -> Written {
             // now.
             ahead.push_back((window, core.spawn(read)));
         }
-        let Some((window, read)) = ahead.pop_front() else { break Ended::Whole };
+        let Some((window, read)) = ahead.pop_front() else { break synced(core).await };
         let bytes = match read.await {
             Ok(bytes) => bytes,
             Err(error) => break Ended::Failed(read_failed(volume, range, window, error)),
@@ -151,6 +151,15 @@ async fn copy(core: &Core, volume: &VolumeRef, range: Range) -> Written {
     };
     progress.finish_and_clear();
     Written { to_bytes, ended }
+}
+
+/// All was handed on. Of a file it is whole only once the disk has it.
+async fn synced(core: &Core) -> Ended {
+    match core.offload(output::sync_stdout).await {
+        Ok(Ok(())) => Ended::Whole,
+        Ok(Err(error)) => Ended::Failed(output::output_failed(&error)),
+        Err(error) => Ended::Failed(output::output_failed(&error)),
+    }
 }
 
 /// Cuts a range so that all windows but the first start at multiples of their size.

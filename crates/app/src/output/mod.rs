@@ -206,3 +206,16 @@ pub fn output_failed(error: &dyn std::fmt::Display) -> Problem {
         "free space where the output goes, or redirect it elsewhere",
     )
 }
+
+/// Makes durable what went to the standard output, if that is a file.
+///
+/// # Errors
+/// Some of it did not reach the disk.
+pub fn sync_stdout() -> io::Result<()> {
+    use rustix::io::Errno;
+    match rustix::fs::fsync(io::stdout()) {
+        // Of a pipe or a terminal nothing is durable.
+        Err(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

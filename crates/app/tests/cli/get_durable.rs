@@ -111,6 +111,22 @@ fn what_could_not_be_written_back_is_told() {
     }
 }
 
+/// The same of a volume: what the page cache took is not on the disk.
+#[test]
+fn a_volume_that_could_not_be_written_back_is_told() {
+    let room = Room::new();
+    let members = room.blank(1, 16 << 20);
+    fs::write(&members[0], vec![7; 16 << 20]).unwrap();
+    let Some(small) = Mounted::new("size=8M", Path::new("tmpfs"), room.path("small")) else { return };
+    let disk = small.0.join("disk");
+    fs::File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+    tool("/usr/sbin/mke2fs", ["-qFtext4", "-O^has_journal", "-Enodiscard", disk.to_str().unwrap()]);
+    let Some(at) = Mounted::new("loop,noinit_itable", &disk, room.path("at")) else { return };
+    let out = fs::File::create(at.0.join("out")).unwrap();
+    let cat = wattle().args(["cat", "-V", "member-0", &members[0]]).stdout(out).output().unwrap();
+    said(cat).failed(1, "WTL-0105", &["standard output: "]);
+}
+
 /// Neither the member nor what is written beside the files is replaced by a file of its name.
 #[test]
 fn what_is_read_and_what_is_written_beside_is_not_replaced() {

@@ -28,7 +28,7 @@ use crate::cli::GetArgs;
 use crate::commands::loss::{FileLoss, LossFile, RescueLoss, both, refuse_others};
 use crate::members;
 use crate::output::text::printable;
-use crate::output::{self, Screen};
+use crate::output::{self, Screen, sync_stdout};
 use checksums::Checksums;
 use extract::{ExtractCounts, Extracted, Extraction, WhatComesOut, WhatIsThere};
 use survey::Survey;
@@ -138,16 +138,6 @@ fn file_to_stdout(opened: &Opened, file: FsNode, path: &OsStr) -> Result<(), Pro
         // The reader of the pipe has what it wanted.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(output::output_failed(&error)),
         _ => Ok(()),
-    }
-}
-
-/// Makes durable what went to the standard output, if that is a file.
-fn sync_stdout() -> io::Result<()> {
-    use rustix::io::Errno;
-    match rustix::fs::fsync(io::stdout()) {
-        // Of a pipe or a terminal nothing is durable.
-        Err(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP) | Ok(()) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 

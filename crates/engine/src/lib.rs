@@ -50,7 +50,7 @@ pub mod volume;
 
 pub use hints::cache::{CacheGrowth, CachePause, CacheStatus, CacheTuning};
 pub use hints::readahead::ReadaheadTuning;
-pub use job::{FinishedJob, Job, JobError, RepairSource, SyncStatus};
+pub use job::{FinishedJob, Job, JobError, RecordJob, RepairSource, SyncStatus};
 pub use model::bad_ranges::BadRanges;
 pub use model::error::{FailError, JoinError, LeaveError, VolumeError};
 pub use model::health::{MemberKey, MemberState};

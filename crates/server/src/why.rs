@@ -286,16 +286,9 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
 
 fn of_scrub(now: &ArrayReport) -> Option<DecisionReport> {
     let last = now.last_found()?;
-    let what = match last.left() {
-        (differ, 0) => format!("{differ} sectors do not agree"),
-        (0, unread) => format!("{unread} sectors could not be compared"),
-        (differ, unread) => {
-            format!("{differ} sectors do not agree, and {unread} sectors could not be compared")
-        }
-    };
     Some(DecisionReport {
         member: None,
-        what,
+        what: last.left().words().join(", "),
         why: format!("the {} of {} found them", last.action, last.started),
         next: Some(format!("wattle status {}   (where, what it means, and how to repair it)", now.name)),
     })

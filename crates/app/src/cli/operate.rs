@@ -156,7 +156,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "MEMBER", conflicts_with_all = ["wait", "abort", "pause", "resume"])]
     pub bad_blocks: Option<String>,
     /// Record what every member holds: the next check tells which of them rotted silently, and
-    /// `repair --source record` makes that anew.
+    /// `repair --source record` makes that anew. What redundancy agrees on is taken for right.
     #[arg(long, conflicts_with_all = ["bad_blocks", "abort", "pause", "resume"])]
     pub record: bool,
     #[command(flatten)]

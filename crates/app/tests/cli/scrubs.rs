@@ -297,6 +297,33 @@ fn without_redundancy_rot_is_told_and_left() {
     serve.stop();
 }
 
+/// All copies changed alike, and not through wattle: that stays told until an order accepts it.
+#[test]
+fn what_changed_alike_on_all_members_is_told_until_it_is_accepted() {
+    if !tools() {
+        return;
+    }
+    let room = Room::new();
+    let (members, serve) = recorded(&room, &["--set", "record=on"]);
+    let block = &noise(99, 4 << 20)[BLOCK * 600..BLOCK * 601];
+    for member in &members {
+        rot(member, find(member, block).unwrap());
+    }
+    let unexplained = |args: &[&str], sectors: u64| {
+        let said = scrub(&serve, args);
+        assert_eq!(said.status, i32::from(sectors > 0), "{args:?}: {}", said.stderr);
+        assert_eq!(last(&serve)["record"]["unexplained_sectors"], sectors, "{args:?}");
+    };
+    unexplained(&["check", "data"], 128);
+    unexplained(&["check", "data"], 128);
+    unexplained(&["repair", "data", "--source", "record", "--record"], 128);
+    let why = serve.command(&["why", "data"]);
+    assert!(why.text().contains("128 sectors are not as recorded"), "{}", why.text());
+    unexplained(&["check", "data", "--record"], 128);
+    unexplained(&["check", "data"], 0);
+    serve.stop();
+}
+
 /// Through LVM2, on btrfs.
 #[test]
 fn files_are_named_through_logical_volumes() {

@@ -11,8 +11,9 @@ use super::findings::Findings;
 use super::pace::Throttle;
 use super::report::{FinishedJob, JobEnd, JobKind, LimitedBy, SyncStatus};
 use super::share::{DECISIONS_MAX, Goal, ShareDecision};
+use super::sums::Recording;
 use super::unit::Task;
-use super::{Job, JobError, JobTuning, Pace, RepairSource};
+use super::{Job, JobError, JobTuning, Pace, RecordJob, RepairSource};
 use crate::model::geometry::{Geometry, Level, LevelKind};
 use crate::model::health::{Health, MemberState};
 use crate::model::units::{MemberIx, SECTOR_BYTES, Sector};
@@ -48,8 +49,8 @@ pub(super) struct Request {
     pub task: Task,
     /// What is left of it.
     pub range: Range<Sector>,
-    /// Its sums are to be taken.
-    pub record: bool,
+    /// Whether its sums are to be taken.
+    pub record: Recording,
     /// What was done of it and what it found, while something more urgent has its turn: the rest is
     /// the same run, so that a run that comes to its end has gone over everything it was asked for.
     pub set_aside: Option<Progress>,
@@ -284,20 +285,24 @@ impl Control {
             return Err(JobError::AlreadyRunning);
         }
         let (task, range, record) = match job {
-            Job::Check { range } => (Task::Check, range, false),
-            Job::Repair { range, source } => (Task::Repair(repair_source(geometry, source)?), range, false),
-            Job::Record { repair: false } => (Task::Check, None, true),
-            Job::Record { repair: true } => (Task::Repair(RepairSource::Sums), None, true),
+            Job::Check { range } => (Task::Check, range, Recording::Off),
+            Job::Repair { range, source } => {
+                (Task::Repair(repair_source(geometry, source)?), range, Recording::Off)
+            }
+            Job::Record(RecordJob::Check) => (Task::Check, None, Recording::Keeps),
+            Job::Record(RecordJob::Accept) => (Task::Check, None, Recording::Accepts),
+            Job::Record(RecordJob::Repair) => (Task::Repair(RepairSource::Sums), None, Recording::Keeps),
         };
+        let records = record != Recording::Off;
         let by_sums = task == Task::Repair(RepairSource::Sums);
-        if (record || by_sums) && sums == Sums::None {
+        if (records || by_sums) && sums == Sums::None {
             return Err(JobError::NoSums);
         }
         if by_sums && sums != Sums::Taken {
             return Err(JobError::NothingRecorded);
         }
         // With sums there is something to compare also where redundancy is gone.
-        if !can_compare(geometry, health) && !record {
+        if !can_compare(geometry, health) && !records {
             return Err(JobError::NothingToCheck);
         }
         let end = geometry.sync_sectors();

@@ -87,10 +87,18 @@ pub enum Job {
         source: Option<RepairSource>,
     },
     /// Checks everything, and takes the sums that the next scrub compares with.
-    Record {
-        /// Repairs from the sums of the last one on the way.
-        repair: bool,
-    },
+    Record(RecordJob),
+}
+
+/// What a scrub that records does where a member is not what was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordJob {
+    /// Nothing; the earlier sum stays.
+    Check,
+    /// What redundancy agrees on is taken for right.
+    Accept,
+    /// What the others prove is repaired; of the rest the earlier sum stays.
+    Repair,
 }
 
 /// What a repair takes to be right.

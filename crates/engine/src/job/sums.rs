@@ -22,11 +22,21 @@ use crate::planted::{self, Bug};
 use crate::state::Home;
 use crate::state::sums::{BlockSums, KnownBlock, KnownSums};
 
+/// Whether a sweep takes sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recording {
+    Off,
+    /// Where a block is not what was recorded, the earlier sum stays: the next sweep tells of it too.
+    Keeps,
+    /// Where redundancy agrees, what is there is taken for right.
+    Accepts,
+}
+
 /// What a sweep does with sums.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SumUse {
-    /// They are taken.
-    pub record: bool,
+    /// Whether they are taken.
+    pub record: Recording,
     /// Where the last block ends.
     pub end: Sector,
 }
@@ -44,6 +54,7 @@ pub(super) struct TakenSums {
 pub(super) struct StepSums {
     spec: SumSpec,
     end: Sector,
+    accepts: bool,
     first: u64,
     known: KnownSums,
     taken: Vec<BlockSums>,
@@ -75,7 +86,8 @@ impl StepSums {
         if !matches!(task, Task::Check | Task::Repair(RepairSource::Sums)) {
             return None;
         }
-        let (key, asked, record) = (shard.fixed.home_key(), range.clone(), sums.record);
+        let record = sums.record != Recording::Off;
+        let (key, asked) = (shard.fixed.home_key(), range.clone());
         let known = shard.core.call(shard.fixed.home, move |core| async move {
             core.local::<Home>(key)?.known_sums(&asked, record).await
         });
@@ -92,7 +104,8 @@ impl StepSums {
             sums
         };
         let taken: Vec<BlockSums> = (first..).zip(&known.blocks).map(kept).collect();
-        Some(Self { spec: spec.clone(), end: sums.end, first, known, taken, disagree: Vec::new() })
+        let (end, accepts) = (sums.end, sums.record == Recording::Accepts);
+        Some(Self { spec: spec.clone(), end, accepts, first, known, taken, disagree: Vec::new() })
     }
 
     /// The sums to keep.
@@ -200,10 +213,10 @@ impl Step<'_> {
                     _ => None,
                 };
                 unexplained = verdict.is_none();
+                if !(unexplained && sums.accepts) {
+                    differ.iter().for_each(|slot| keep[slot.index()] = known[slot.index()]);
+                }
                 if let Some(verdict) = verdict {
-                    for &slot in &differ {
-                        keep[slot.index()] = known[slot.index()];
-                    }
                     let right = right.unwrap_or_default();
                     self.accuse_rows(health, &cut, row, &at, (&differ, verdict), &right, proven);
                 }
@@ -307,7 +320,7 @@ impl Step<'_> {
             let (differ, compared) = compare(&known, &now);
             self.found.sums.compared_sectors += compared * (sectors.end - sectors.start).0;
             let mut keep = merge(&known, &now);
-            let mut unexplained = false;
+            let (mut unexplained, accepts) = (false, sums.accepts);
             // What was summed is in the processor's caches.
             let same = |(_, buf): &(Place, Buf)| buf[at.clone()] == found[0].1[at.clone()];
             if found.iter().skip(1).all(same) {
@@ -326,6 +339,9 @@ impl Step<'_> {
                     None if found.len() == 1 => (SumVerdict::Rotted, None),
                     None => {
                         unexplained = true;
+                        if !accepts {
+                            keep[lane] = known[lane];
+                        }
                         continue;
                     }
                 };

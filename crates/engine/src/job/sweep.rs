@@ -14,7 +14,7 @@ use super::findings::Findings;
 use super::pace::Throttle;
 use super::report::{JobEnd, JobFailure, JobKind};
 use super::share::Clients;
-use super::sums::{SumUse, TakenSums};
+use super::sums::{Recording, SumUse, TakenSums};
 use super::unit::{self, Outcome, Task, Trouble};
 use super::{JobShard, JobTuning, RepairSource};
 use crate::cores::on_every_core;
@@ -74,7 +74,7 @@ async fn drop_aborted(core: &Core, home: &Home, control: &Control) {
 }
 
 /// What is to be done, and where.
-fn next(control: &Control, health: &Health, fixed: &Fixed) -> Option<(Task, Range<Sector>, bool)> {
+fn next(control: &Control, health: &Health, fixed: &Fixed) -> Option<(Task, Range<Sector>, Recording)> {
     if health.broken || control.paused.get() || control.frozen.get() {
         return None;
     }
@@ -83,13 +83,13 @@ fn next(control: &Control, health: &Health, fixed: &Fixed) -> Option<(Task, Rang
     let synced = geometry.sync_sectors();
     if !health.trust.complete(synced) && !tried(JobKind::Resync) {
         let from = if is_last_copy(health, geometry) { synced } else { health.trust.below };
-        return Some((Task::Resync, from..synced, false));
+        return Some((Task::Resync, from..synced, Recording::Off));
     }
     let targets = targets(health);
     if !targets.is_empty() && !tried(JobKind::Recover) {
         let lowest = health.rebuilding().map(|(_, valid_below)| valid_below).min().unwrap_or_default();
         let end = geometry.member_sectors(MemberIx(0));
-        return Some((Task::Recover(targets), lowest.min(end)..end, false));
+        return Some((Task::Recover(targets), lowest.min(end)..end, Recording::Off));
     }
     let request = control.request.borrow();
     request.as_ref().map(|asked| (asked.task.clone(), asked.range.clone(), asked.record))
@@ -119,7 +119,7 @@ struct Sweep<'a> {
     /// The last whole block of the array ends here.
     whole: Sector,
     /// Its sums are taken.
-    record: bool,
+    record: Recording,
     /// Sums of steps that ended, in their order, that the store does not have yet.
     taken: Vec<TakenSums>,
     /// Where the next step is looked for.
@@ -166,7 +166,7 @@ impl<'a> Sweep<'a> {
             tuning,
             task: Arc::new(task),
             cursor: range.start,
-            record: false,
+            record: Recording::Off,
             taken: Vec::new(),
             steps: VecDeque::new(),
             bytes: Rc::default(),
@@ -266,16 +266,18 @@ impl<'a> Sweep<'a> {
             let slots = self.fixed.geometry.raid_disks() as u16;
             self.home.void_sums(targets.iter().map(|seat| MemberIx(seat.0 % slots)).collect()).await;
         }
-        if self.record && self.range.start == Sector(0) {
+        if self.records() && self.range.start == Sector(0) {
             self.home.begin_sums().await;
         }
-        self.record &= self.home.takes_sums_at(self.range.start);
+        if !self.home.takes_sums_at(self.range.start) {
+            self.record = Recording::Off;
+        }
     }
 
     /// Hands on the sums of steps that ended.
     async fn keep_sums(&mut self) {
         for TakenSums { first, sums } in std::mem::take(&mut self.taken) {
-            if self.record {
+            if self.records() {
                 self.home.take_sums(first, sums).await;
             }
         }
@@ -402,6 +404,10 @@ impl<'a> Sweep<'a> {
     }
 
     /// Records how far the job is.
+    fn records(&self) -> bool {
+        self.record != Recording::Off
+    }
+
     async fn record(&mut self) {
         self.report(true).await;
         let position = self.position();
@@ -472,7 +478,7 @@ impl<'a> Sweep<'a> {
         let (core, control, result) = (self.core.clone(), self.control.clone(), outcome.clone());
         let (all_bytes, all_stripes) = (self.bytes.clone(), self.stripes.clone());
         self.core.spawn(async move {
-            if record {
+            if record != Recording::Off {
                 home.open_sums(&at).await;
             }
             let sums = SumUse { record, end };
@@ -659,7 +665,7 @@ impl<'a> Sweep<'a> {
                     return false;
                 }
                 self.control.request.borrow_mut().take();
-                if self.record {
+                if self.records() {
                     let recorded = self.home.finish_sums().await;
                     self.with_progress(|progress| progress.findings.sums.recorded = recorded);
                 }

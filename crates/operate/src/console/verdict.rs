@@ -162,13 +162,8 @@ fn remarks(array: &ArrayReport) -> Vec<String> {
         }
     }
     if let Some(run) = array.last_found() {
-        let (differ, unread) = run.left();
-        if differ > 0 {
-            remarks.push(format!("The last {} found {differ} sectors that do not agree.", run.action));
-        }
-        if unread > 0 {
-            remarks.push(format!("In the last {} {unread} sectors could not be compared.", run.action));
-        }
+        let left = run.left().words();
+        remarks.extend(left.iter().map(|left| format!("The last {} found that {left}.", run.action)));
     }
     remarks
 }

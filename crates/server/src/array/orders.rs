@@ -11,7 +11,7 @@ use wattle_control::{Code, Problem};
 use wattle_engine::ArrayStatus;
 use wattle_engine::geometry::LevelKind;
 use wattle_engine::job::{JobKind, Pace};
-use wattle_engine::{Job, JobError};
+use wattle_engine::{Job, JobError, RecordJob};
 use wattle_rt::{Either, race};
 
 use super::job;
@@ -161,19 +161,18 @@ impl Served {
     /// Starts a check; one that records, if that is the policy.
     pub async fn check(self: &Rc<Self>) -> Result<String, Problem> {
         if self.records.get() {
-            return self.record_scrub(false).await;
+            return self.record_scrub(RecordJob::Check).await;
         }
         self.scrub(JobKind::Check, None, Job::Check { range: None }).await
     }
 
-    /// Starts a check that records what every member holds; with `repair` it makes anew what the
-    /// last record proves.
-    pub async fn record_scrub(self: &Rc<Self>, repair: bool) -> Result<String, Problem> {
-        let (action, source) = match repair {
-            true => (JobKind::Repair, Some(job::source_name(&RepairChoice::Record))),
-            false => (JobKind::Check, None),
+    /// Starts a scrub that records what every member holds.
+    pub async fn record_scrub(self: &Rc<Self>, record: RecordJob) -> Result<String, Problem> {
+        let (action, source) = match record {
+            RecordJob::Repair => (JobKind::Repair, Some(job::source_name(&RepairChoice::Record))),
+            RecordJob::Check | RecordJob::Accept => (JobKind::Check, None),
         };
-        self.scrub(action, source, Job::Record { repair }).await
+        self.scrub(action, source, Job::Record(record)).await
     }
 
     /// Starts a repair.
@@ -183,7 +182,7 @@ impl Served {
             return Err(job::job_problem(&self.facts.name, "repair", JobError::NeedsSource));
         }
         if *source == RepairChoice::Record && self.records.get() {
-            return self.record_scrub(true).await;
+            return self.record_scrub(RecordJob::Repair).await;
         }
         let status = self.handle.status(&self.core).await;
         let taken = job::engine_source(source, &Seats::of(&self.facts.name, &status))?;

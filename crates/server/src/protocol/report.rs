@@ -741,7 +741,38 @@ impl ArrayReport {
     #[must_use]
     pub fn last_found(&self) -> Option<&ScrubReport> {
         let since = self.scrubs.iter().take_while(|run| !run.is_whole());
-        since.chain(self.last_done()).find(|run| run.left() != (0, 0))
+        since.chain(self.last_done()).find(|run| run.left().total() > 0)
+    }
+}
+
+/// What a check or repair left, in sectors: anything but nothing is worth an alert.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScrubLeft {
+    /// They do not agree.
+    pub differ: u64,
+    /// They were not compared: they cannot be read, were not in time, or are alone.
+    pub not_compared: u64,
+    /// They are not what was recorded although redundancy agrees.
+    pub unexplained: u64,
+}
+
+impl ScrubLeft {
+    /// All of them.
+    #[must_use]
+    pub fn total(self) -> u64 {
+        self.differ + self.not_compared + self.unexplained
+    }
+
+    /// What was found, in words: each follows "it found that".
+    #[must_use]
+    pub fn words(self) -> Vec<String> {
+        let parts = [
+            (self.differ, "do not agree"),
+            (self.not_compared, "could not be compared"),
+            (self.unexplained, "are not as recorded although redundancy agrees"),
+        ];
+        let found = parts.into_iter().filter(|(sectors, _)| *sectors > 0);
+        found.map(|(sectors, what)| format!("{sectors} sectors {what}")).collect()
     }
 }
 
@@ -753,11 +784,14 @@ impl ScrubReport {
         self.outcome == "done" && self.covered.is_none_or(whole)
     }
 
-    /// What it left: sectors that do not agree, and sectors that could not be compared.
+    /// What it left.
     #[must_use]
-    pub fn left(&self) -> (u64, u64) {
-        let not_compared = self.unreadable_sectors + self.alone_sectors;
-        (self.mismatch_sectors.saturating_sub(self.repaired_sectors), not_compared)
+    pub fn left(&self) -> ScrubLeft {
+        ScrubLeft {
+            differ: self.mismatch_sectors.saturating_sub(self.repaired_sectors),
+            not_compared: self.unreadable_sectors + self.late_sectors + self.alone_sectors,
+            unexplained: self.record.map_or(0, |record| record.unexplained_sectors),
+        }
     }
 
     /// When it began, in seconds since 1970; `None` if that is no time.

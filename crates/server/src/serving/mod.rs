@@ -16,11 +16,10 @@ use wattle_control::lvm::allocate::free_extents;
 use wattle_control::members::MemberAccess;
 use wattle_control::undo::Recorder;
 use wattle_control::{Code, Problem, Stack};
-use wattle_engine::ArrayStatus;
-use wattle_engine::VolumeError;
 use wattle_engine::geometry::LevelKind;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_engine::volume::qos::QosSite;
+use wattle_engine::{ArrayStatus, RecordJob, VolumeError};
 use wattle_export::fuse::Files;
 use wattle_rt::sync::{OneshotSender, Semaphore, oneshot};
 use wattle_rt::{Core, Latch};
@@ -188,7 +187,11 @@ impl Serving {
             ServerRequest::Checkpoint { volume, name, remove } => self.checkpoint(&volume, &name, remove)?,
             ServerRequest::ClearReservations { volume } => self.clear_reservations(&volume).await?,
             ServerRequest::Check { array } => self.find(&array)?.check().await?,
-            ServerRequest::Record { array, repair } => self.find(&array)?.record_scrub(repair).await?,
+            // Given by hand, and not by the policy: what the array holds now is taken for right.
+            ServerRequest::Record { array, repair } => {
+                let record = if repair { RecordJob::Repair } else { RecordJob::Accept };
+                self.find(&array)?.record_scrub(record).await?
+            }
             ServerRequest::Repair { array, source } => self.find(&array)?.repair(&source).await?,
             ServerRequest::ClearBadBlocks { array, member } => {
                 self.find(&array)?.clear_bad_blocks(&member).await?

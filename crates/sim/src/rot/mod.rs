@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level, Params};
-use wattle_engine::job::{Job, JobError, RepairSource};
+use wattle_engine::job::{Job, JobError, RecordJob, RepairSource};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArrayHandle, BadRanges, Regions, Volume};
 use wattle_format::md::Version;
@@ -274,12 +274,12 @@ impl Player {
             self.rot();
             if self.rng.coin() {
                 let job =
-                    if self.rng.coin() { Job::Check { range: None } } else { Job::Record { repair: false } };
+                    if self.rng.coin() { Job::Check { range: None } } else { Job::Record(RecordJob::Check) };
                 self.scrub(core, array, &job).await;
             }
             let job = match self.rng.coin() {
                 true => Job::Repair { range: None, source: Some(RepairSource::Sums) },
-                false => Job::Record { repair: true },
+                false => Job::Record(RecordJob::Repair),
             };
             self.scrub(core, array, &job).await;
             lock(&self.oracle).heal();
@@ -292,10 +292,10 @@ impl Player {
     /// A recorded scrub beside writes.
     async fn record(&mut self, core: &Core, array: &ArrayHandle, volume: &Volume) {
         lock(&self.oracle).scrub_begins();
-        let job = Job::Record { repair: self.rng.coin() };
+        let job = Job::Record(if self.rng.coin() { RecordJob::Repair } else { RecordJob::Check });
         let mut started = array.start_job(core, job).await;
         if started == Err(JobError::NothingRecorded) {
-            started = array.start_job(core, Job::Record { repair: false }).await;
+            started = array.start_job(core, Job::Record(RecordJob::Check)).await;
         }
         if self.rng.below(3) > 0 {
             let pause = Duration::from_micros(self.rng.below(3000));
@@ -326,8 +326,8 @@ impl Player {
     async fn scrub(&self, core: &Core, array: &ArrayHandle, job: &Job) {
         lock(&self.oracle).look();
         lock(&self.oracle).scrub_begins();
-        let repairs = matches!(job, Job::Repair { .. } | Job::Record { repair: true });
-        let records = matches!(job, Job::Record { .. });
+        let repairs = matches!(job, Job::Repair { .. } | Job::Record(RecordJob::Repair));
+        let records = matches!(job, Job::Record(_));
         let started = array.start_job(core, job.clone()).await;
         if started.is_err() {
             let oracle = &mut *lock(&self.oracle);

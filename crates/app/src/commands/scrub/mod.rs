@@ -82,10 +82,7 @@ fn scrub(
     if not_recorded {
         output::note("  it is not recorded: the record could not be written; `wattle explain WTL-0275`");
     }
-    let not_compared = run.unreadable_sectors + run.late_sectors + run.alone_sectors;
-    let unexplained = run.record.map_or(0, |record| record.unexplained_sectors);
-    let left = run.mismatch_sectors.saturating_sub(run.repaired_sectors) + not_compared + unexplained;
-    Ok(if run.outcome == "done" && left == 0 && !not_recorded {
+    Ok(if run.outcome == "done" && run.left().total() == 0 && !not_recorded {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(FOUND)

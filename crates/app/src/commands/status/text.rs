@@ -340,7 +340,7 @@ fn remote(member: &MemberReport) -> Vec<String> {
 
 fn style_scrub(scrub: &ScrubReport, screen: Screen) -> String {
     let text = scrub_line(scrub);
-    match (scrub.outcome.as_str(), scrub.mismatch_sectors) {
+    match (scrub.outcome.as_str(), scrub.mismatch_sectors + scrub.left().total()) {
         ("failed", _) => screen.style.red(&text),
         ("done" | "running", 0) => text,
         _ => screen.style.yellow(&text),

@@ -102,10 +102,7 @@ fn check(array: &ArrayReport, every: Duration, dir: Option<&Path>) -> Result<boo
     let end = target.wait_for_scrub()?;
     let run = end.scrubs.first();
     run.iter().for_each(|run| output::note(&scrub_line(run)));
-    let clean = |run: &ScrubReport| {
-        run.outcome == "done"
-            && run.mismatch_sectors + run.unreadable_sectors + run.late_sectors + run.alone_sectors == 0
-    };
+    let clean = |run: &ScrubReport| run.outcome == "done" && run.left().total() == 0;
     Ok(run.is_some_and(clean))
 }
 

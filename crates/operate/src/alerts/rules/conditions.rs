@@ -240,15 +240,10 @@ fn write_hole(state: &AlertsState, seen: &Seen<'_>) -> Option<AlertCondition> {
         .then(|| seen.condition(AlertKind::WriteHoleRisk, None, 0, words::write_hole(array)))
 }
 
-/// What it left: sectors that do not agree, and sectors that could not be compared.
-pub fn left(run: &ScrubReport) -> (u64, u64) {
-    run.left()
-}
-
 fn mismatch(state: &AlertsState, seen: &Seen<'_>) -> Option<AlertCondition> {
     let run = seen.array.last_done()?;
-    let (differ, unreadable) = left(run);
-    if differ + unreadable == 0 {
+    let left = run.left().total();
+    if left == 0 {
         return None;
     }
     if seen.look.naming.contains(seen.id.id()) {
@@ -260,10 +255,7 @@ fn mismatch(state: &AlertsState, seen: &Seen<'_>) -> Option<AlertCondition> {
     }
     let files = seen.look.files.get(seen.id.id()).cloned().unwrap_or_default();
     let text = words::mismatch(seen.array, run, &files);
-    Some(AlertCondition {
-        files,
-        ..seen.condition(AlertKind::MismatchFound, None, differ + unreadable, text)
-    })
+    Some(AlertCondition { files, ..seen.condition(AlertKind::MismatchFound, None, left, text) })
 }
 
 fn overdue(seen: &Seen<'_>, secs: u64) -> Option<AlertCondition> {

@@ -17,7 +17,6 @@ use wattle_server::protocol::report::{ArrayReport, ServerReport};
 
 use super::kind::{AlertKind, AlertSeverity};
 use super::state::{AlertArray, AlertKey, AlertsState, ArrayMemory, Notification, ServerMemory};
-pub use conditions::left;
 use merge::{AlertCondition, Scope, merge, once};
 pub use merge::{repeat, test_message};
 

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use wattle_server::fixtures::{array, sync};
 use wattle_server::protocol::events::{FeedEvent, FeedKind};
 use wattle_server::protocol::report::{
-    ArrayReport, Health, RemoteReport, RemoteState, ScrubReport, SeatState, ServerReport, SpareReport,
-    SpareState,
+    ArrayReport, Health, RemoteReport, RemoteState, ScrubRecordReport, ScrubReport, SeatState, ServerReport,
+    SpareReport, SpareState,
 };
 
 use super::super::state::AlertState;
@@ -324,6 +324,22 @@ fn a_mismatch_is_told_with_its_files_until_a_check_finds_none() {
     assert!(told[0].text.why.contains("/home/x"), "{}", told[0].text.why);
     world.array.scrubs.insert(0, scrub(2, 0, world.secs));
     assert_eq!(world.look(), ["Recovered"]);
+}
+
+/// Whatever a check leaves is told, and by what it is.
+#[test]
+fn what_was_not_compared_or_changed_alike_is_told_too() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    let late = ScrubReport { late_sectors: 16, ..scrub(1, 0, world.secs) };
+    world.array.scrubs.insert(0, late);
+    assert!(world.tell()[0].text.what.ends_with("16 sectors could not be compared"));
+    let mut world = World::new("raid1", &["a", "b"]);
+    let record = ScrubRecordReport { unexplained_sectors: 128, ..ScrubRecordReport::default() };
+    let alike = ScrubReport { record: Some(record), ..scrub(1, 0, world.secs) };
+    world.array.scrubs.insert(0, alike);
+    let told = world.tell();
+    assert!(told[0].text.what.ends_with("128 sectors are not as recorded although redundancy agrees"));
+    assert!(told[0].text.next.contains("--record"), "{}", told[0].text.next);
 }
 
 #[test]

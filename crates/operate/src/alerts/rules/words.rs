@@ -4,7 +4,6 @@ use wattle_control::create::shell_word;
 use wattle_server::protocol::report::{ArrayReport, Health, JobStatus, MemberReport, ScrubReport, SeatState};
 use wattle_server::time::duration;
 
-use super::conditions::left as left_by;
 use super::{DriveFault, Fullness, Gone};
 use crate::alerts::state::{Alert, AlertArray, AlertText};
 use crate::redundancy::left;
@@ -167,15 +166,17 @@ pub fn write_hole(array: &ArrayReport) -> AlertText {
 
 /// A check left something.
 pub fn mismatch(array: &ArrayReport, run: &ScrubReport, files: &[String]) -> AlertText {
-    let (differ, unreadable) = left_by(run);
-    let mut found = Vec::new();
-    if differ > 0 {
-        found.push(format!("{differ} sectors do not agree"));
+    let (left, name) = (run.left(), name(array));
+    let found = left.words().join(", and that ");
+    let what = format!("{}: the last {} found that {found}", array.name, run.action);
+    if left.unexplained == left.total() {
+        return text(
+            what,
+            "all members of a block changed alike, and not through wattle: something else wrote to them"
+                .to_owned(),
+            format!("find what wrote; wattle check {name} --record takes what is there for right"),
+        );
     }
-    if unreadable > 0 {
-        found.push(format!("{unreadable} sectors could not be compared"));
-    }
-    let what = format!("{}: the last {} found that {}", array.name, run.action, found.join(", and that "));
     let why = match files {
         [] => {
             "what a member holds there is not what the others say; which is right only an operator can tell"
@@ -190,11 +191,7 @@ pub fn mismatch(array: &ArrayReport, run: &ScrubReport, files: &[String]) -> Ale
             format!("these files lie there: {named}{more}")
         }
     };
-    text(
-        what,
-        why,
-        format!("wattle status {0} (the places), then wattle repair {0} --source SOURCE", name(array)),
-    )
+    text(what, why, format!("wattle status {name} (the places), then wattle repair {name} --source SOURCE"))
 }
 
 /// No check for too long.

@@ -413,7 +413,7 @@ impl<'a> Hub<'a> {
     /// Has files named where a check that was not seen before found something.
     fn name_files(&mut self, status: &ServerReport) {
         for array in &status.arrays {
-            let Some(run) = array.last_done().filter(|run| rules::left(run) != (0, 0)) else {
+            let Some(run) = array.last_done().filter(|run| run.left().total() > 0) else {
                 continue;
             };
             let id = array.uuid.clone().unwrap_or_else(|| array.name.clone());

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Engine, Force, Json, MapArgs, OverlayArgs, name_text};
+use super::{Engine, Force, Json, KeyArgs, MapArgs, OverlayArgs, name_text};
 
 /// Where the files are.
 #[derive(Debug, Clone, Args)]
@@ -33,16 +33,20 @@ pub struct FilesOn {
 impl FilesOn {
     /// What is read beside the members: maps, keys, headers and backups.
     pub fn read_beside(&self) -> Vec<PathBuf> {
-        let keys = &self.maps.keys;
-        let plain = [&self.overlay.backup_files, &keys.passphrases, &keys.key_files, &keys.volume_keys];
-        // Of `MEMBER=FILE` either may have further `=` in it.
-        let named = self.maps.maps.iter().chain(&keys.headers).flat_map(|named| {
-            let bytes = named.as_bytes();
-            let cuts = (0..bytes.len()).filter(|&at| bytes[at] == b'=');
-            cuts.map(|at| PathBuf::from(OsStr::from_bytes(&bytes[at + 1..])))
-        });
-        plain.into_iter().flatten().cloned().chain(named).collect()
+        read_beside(&self.overlay, &self.maps.keys, &self.maps.maps)
     }
+}
+
+/// What a command with these options reads beside its members.
+pub fn read_beside(overlay: &OverlayArgs, keys: &KeyArgs, maps: &[OsString]) -> Vec<PathBuf> {
+    let plain = [&overlay.backup_files, &keys.passphrases, &keys.key_files, &keys.volume_keys];
+    // Of `MEMBER=FILE` either may have further `=` in it.
+    let named = maps.iter().chain(&keys.headers).flat_map(|named| {
+        let bytes = named.as_bytes();
+        let cuts = (0..bytes.len()).filter(|&at| bytes[at] == b'=');
+        cuts.map(|at| PathBuf::from(OsStr::from_bytes(&bytes[at + 1..])))
+    });
+    plain.into_iter().flatten().cloned().chain(named).collect()
 }
 
 /// Lists files of the file system on a volume, without mounting it.

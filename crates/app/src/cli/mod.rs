@@ -47,7 +47,7 @@ pub use copy::CopyArgs;
 pub use create::CreateArgs;
 pub use detail::{DetailArgs, DetailFormat, ExamineFormat};
 pub use exporter::{ExporterArgs, HttpArgs, SnmpArgs};
-pub use files::{FilesOn, GetArgs, LsArgs};
+pub use files::{FilesOn, GetArgs, LsArgs, read_beside};
 pub use generate::{GenerateArgs, Generated};
 pub use json::{Json, may_want_json, wants_json};
 pub use keys::KeyArgs;

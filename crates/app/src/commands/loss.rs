@@ -13,7 +13,7 @@ use serde::Serialize;
 use wattle_control::units::Units;
 use wattle_control::{Code, Member, Problem, Scan};
 use wattle_fs::{FsDevice, FsDeviceState};
-use wattle_rt::text_of_path;
+use wattle_rt::{path_of_text, text_of_path};
 use wattle_server::protocol::SCHEMA_VERSION;
 
 use crate::output::{self, text::printable};
@@ -407,6 +407,14 @@ pub fn both(work: Result<(), Problem>, report: Result<(), Problem>) -> Result<()
         }
         (work, report) => work.and(report),
     }
+}
+
+/// Members as they are given, and the maps of those that are copies: beside them, or elsewhere.
+pub fn read_as_members(given: &[String], copies: &[MemberLoss]) -> Vec<PathBuf> {
+    let beside = |name: &String| path_of_text(&format!("{name}.map")).into_owned();
+    let members = given.iter().map(|name| path_of_text(name).into_owned());
+    let maps = copies.iter().map(|copy| path_of_text(&copy.map).into_owned());
+    members.chain(given.iter().map(beside)).chain(maps).collect()
 }
 
 /// Refuses to write over a file that is read, or written otherwise.

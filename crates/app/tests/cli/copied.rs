@@ -95,7 +95,7 @@ pub fn place(image: &[u8], part: &[u8]) -> u64 {
     image.windows(64).position(|bytes| bytes == &part[..64]).unwrap() as u64
 }
 
-fn lose_one(member: &str, unread: Range<u64>) {
+pub fn lose_one(member: &str, unread: Range<u64>) {
     lose(member, std::slice::from_ref(&unread));
 }
 

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
+use crate::copied::lose_one;
 use crate::harness::{Room, Said, require, run, tool, wattle};
 
 const MIB: usize = 1 << 20;
@@ -194,6 +195,22 @@ fn a_copy_that_is_under_way_is_not_disturbed() {
         let args = [&["--raw", &from, "--to", &to], overwrite].concat();
         room.untouched(|| copy(&args).failed(3, "WTL-0026", &[]));
     }
+}
+
+/// By whatever option it is named, the map of a member is only read.
+#[test]
+fn the_map_of_a_member_is_not_replaced() {
+    let room = Room::new();
+    let (from, to) = (drive(&room, "drive", &pattern(MIB)), room.name("copy"));
+    lose_one(&from, 4096..8192);
+    let map = format!("{from}.map");
+    let refused = |args: &[&str]| {
+        room.untouched(|| copy(&[&["--raw", &from], args].concat()).failed(3, "WTL-0161", &["drive.map is"]));
+    };
+    refused(&["--to", &to, "--map", &map, "--overwrite"]);
+    refused(&["--to", &map, "--overwrite"]);
+    copy(&["--raw", &from, "--to", &to]).failed(1, "WTL-0160", &[]);
+    refused(&["--to", &to, "--report", &map]);
 }
 
 /// Each goes on with what the other began, and neither reads again what is copied.

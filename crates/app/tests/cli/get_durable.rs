@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::copied::{PHOTOS, image, judge, lose, photo, place};
+use crate::copied::{PHOTOS, image, judge, lose, lose_one, photo, place};
 use crate::harness::{Room, require, run, said, tool, wattle};
 
 /// A file system that is mounted, and unmounted in the end.
@@ -125,6 +125,23 @@ fn a_volume_that_could_not_be_written_back_is_told() {
     let out = fs::File::create(at.0.join("out")).unwrap();
     let cat = wattle().args(["cat", "-V", "member-0", &members[0]]).stdout(out).output().unwrap();
     said(cat).failed(1, "WTL-0105", &["standard output: "]);
+}
+
+/// A report or a list of sums does not take the place of what the command reads.
+#[test]
+fn the_map_of_a_member_is_not_replaced_by_a_list() {
+    let room = Room::new();
+    let Some(image) = image(&room, "ext4") else { return };
+    lose_one(&image, 31 << 20..(31 << 20) + 512);
+    let (to, map) = (room.name("out"), format!("{image}.map"));
+    for option in ["--report", "--checksums"] {
+        for mode in ["--resume", "--overwrite"] {
+            let before = fs::read(&map).unwrap();
+            let said = run(["get", &image, "--to", &to, option, &map, mode]);
+            assert!(fs::read(&map).unwrap() == before, "{option} {mode}: {}", said.stderr);
+            said.failed(3, "WTL-0161", &["copy.img.map is"]);
+        }
+    }
 }
 
 /// Neither the member nor what is written beside the files is replaced by a file of its name.

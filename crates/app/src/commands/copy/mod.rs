@@ -10,11 +10,11 @@ use wattle_control::members::{Claim, MemberAccess};
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
 use wattle_format::rescue_map::{RescueMap, Status};
-use wattle_rt::{Core, Device, path_of_text, text_of_path};
+use wattle_rt::{Core, Device, text_of_path};
 use wattle_server::protocol::SCHEMA_VERSION;
 
-use crate::cli::CopyArgs;
-use crate::commands::loss::{FileLoss, LossFile, MemberLoss, RescueLoss, both};
+use crate::cli::{CopyArgs, read_beside};
+use crate::commands::loss::{FileLoss, LossFile, MemberLoss, RescueLoss, both, read_as_members};
 use crate::members;
 use crate::output::{self, Screen};
 use crate::volumes::{self, Meant};
@@ -93,7 +93,7 @@ fn drive(access: &MemberAccess, args: &CopyArgs, screen: Screen) -> Result<(), P
     target::check(args, std::slice::from_ref(&member))?;
     let claimed = member.claim(Claim::Read)?;
     members::run(&args.engine, CORES_MAX, async |core| {
-        copy(args, screen, &core, &claimed.device, Vec::new()).await
+        copy(args, screen, &core, &claimed.device, MemberLoss::of_members([&claimed])).await
     })
 }
 
@@ -107,9 +107,9 @@ async fn copy(
     let target = CopyTarget::open(args, core, source).await?;
     // A copy that goes on has a report of its own again.
     let map = MapFile::of(args);
-    let members_given: Vec<_> = args.members.iter().map(|name| path_of_text(name)).collect();
-    let others: Vec<_> =
-        members_given.iter().map(|path| &**path).chain([args.to.as_path(), map.path()]).collect();
+    let mut read = read_beside(&args.overlay, &args.keys, &args.maps);
+    read.extend(read_as_members(&args.members, &members));
+    let others: Vec<_> = read.iter().map(|path| &**path).chain([args.to.as_path(), map.path()]).collect();
     let report_to = args.report.as_ref().map(|path| LossFile::create(path, target.resumed, &others));
     let report_to = report_to.transpose()?;
     let progress = progress(source.size_bytes(), target.map.bytes(Status::Finished));

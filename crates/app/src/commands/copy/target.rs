@@ -137,6 +137,18 @@ pub fn check(args: &CopyArgs, members: &[Member]) -> Result<(), Problem> {
                 "name a file that is none of them",
             ));
         }
+        let is_map = |member: &&Member| {
+            let maps = member.copy_map().zip(path.canonicalize().ok());
+            maps.is_some_and(|(map, path)| map.path() == path)
+        };
+        if let Some(member) = members.iter().find(is_map) {
+            return Err(Problem::new(
+                Code::OutputExists,
+                format!("{} is the map of the member {}", path.display(), member.name),
+                "it says what of the member was read, and is only read",
+                "name another file; the map of a member is --map MEMBER=FILE",
+            ));
+        }
     }
     let same =
         args.to == map.0 || (args.to.exists() && args.to.canonicalize().ok() == map.0.canonicalize().ok());

@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use wattle_control::members::MemberAccess;
 
@@ -25,7 +25,7 @@ use wattle_server::protocol::SCHEMA_VERSION;
 use super::place::{OutputDirectory, is_name};
 use super::{Failure, FileSystemReport, Opened, shown, with_file_system};
 use crate::cli::GetArgs;
-use crate::commands::loss::{FileLoss, LossFile, RescueLoss, both, refuse_others};
+use crate::commands::loss::{FileLoss, LossFile, RescueLoss, both, read_as_members, refuse_others};
 use crate::members;
 use crate::output::text::printable;
 use crate::output::{self, Screen, sync_stdout};
@@ -240,8 +240,10 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
 
     let (overwrite, resume) = (args.overwrite, args.resume);
     let replace = overwrite || resume;
-    let given: Vec<_> = args.on.members.iter().map(|name| path_of_text(name)).collect();
-    let mut others: Vec<_> = given.iter().map(|path| &**path).collect();
+    // What the command reads is not replaced, neither by its own lists nor by files.
+    let mut read = args.on.read_beside();
+    read.extend(read_as_members(&args.on.members, &opened.members));
+    let mut others: Vec<_> = read.iter().map(|path| &**path).collect();
     let sums = args.checksums.as_ref().map(Path::new);
     sums.map_or(Ok(()), |path| refuse_others(path, &others))?;
     let checksums = sums.map(|path| Checksums::create(path, replace)).transpose()?;
@@ -252,11 +254,7 @@ fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> 
     let wanted = WhatComesOut { partial: args.partial, attributes: args.xattrs };
     let lists_whole = report_to.is_some();
     let mut extraction = Extraction::new(opened, place, checksums, there, wanted, lists_whole, progress);
-    // Of members also the maps beside them.
-    let maps: Vec<_> = others.iter().map(|path| beside(path, ".map")).collect();
-    let beside = args.on.read_beside();
     let own = others.iter().copied().chain(args.report.as_ref().map(Path::new));
-    let own = own.chain(maps.iter().map(|path| &**path)).chain(beside.iter().map(|path| &**path));
     let own = own.filter_map(|path| std::fs::metadata(path).ok());
     extraction.spare(own.map(|found| (found.dev(), found.ino())).collect());
     match name {
@@ -337,13 +335,6 @@ fn out_of_room(counts: ExtractCounts, to: &Path, problem: &Problem) -> Problem {
         format!("{} did not come out, which the lines above name; {counts} did", counts.not_extracted),
         "make room there, or let it be written to; then the same command with --resume goes on",
     )
-}
-
-/// A path with this behind its name.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Problem {

@@ -17,6 +17,8 @@
 //! | 48 | 128 | of 16 places of the member: CRC-32C of 4 KiB, 1 if readable (4 bytes each) |
 //! | 176 | 2 | length of the name |
 //! | 178 | … | the member's name when the overlay was made |
+//! | 2232 | 2 | how many of the following there are, 116 at most |
+//! | 2240 | 16 each | in partitions of a drive: where in bytes (8), CRC-32C of 4 KiB there (4), 1 if readable (4) |
 //!
 //! Invariant: a bit is written only when its sector is durable here, and never goes back. So
 //! whatever part of a change of the map a crash leaves, every bit that is set is right.
@@ -24,6 +26,7 @@
 use thiserror::Error;
 
 use crate::bytes::{array, le16, le32, le64, put, put_le16, put_le32, put_le64};
+use crate::partition::Partition;
 
 /// The header's length, and the map's unit.
 pub const PAGE_BYTES: u64 = 4096;
@@ -35,6 +38,10 @@ const MAGIC: &[u8; 16] = b"wattle overlay\0\0";
 const VERSION: u32 = 1;
 const SAMPLES: usize = 16;
 const NAME_BYTES_MAX: usize = 2048;
+const INSIDE: usize = 2240;
+const INSIDE_BYTES: usize = 16;
+/// So many places in partitions have room.
+pub const PLACES_INSIDE_MAX: usize = (PAGE_BYTES as usize - INSIDE) / INSIDE_BYTES;
 
 /// Where things are, which follows from the member's size alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +81,9 @@ pub struct Header {
     pub modified: Option<(i64, u32)>,
     /// What is at [`sample_places`], by [`sample`]; `None` where it could not be read.
     pub samples: [Option<u32>; SAMPLES],
+    /// The same of places in partitions, of a drive, whose file does not say when it was written.
+    /// More than there is room for are left out.
+    pub inside: Vec<(u64, Option<u32>)>,
 }
 
 /// Why bytes are no header of an overlay.
@@ -131,6 +141,19 @@ pub fn sample_places(sectors: u64) -> [u64; SAMPLES] {
     })
 }
 
+/// Where a partition is looked at, on the drive: the superblocks of arrays and file systems are at
+/// its start and its end, which change with every use.
+pub fn places_in_partition(partition: &Partition) -> impl Iterator<Item = u64> + use<> {
+    let (start, size) = (partition.start_sectors * SECTOR_BYTES, partition.len_sectors * SECTOR_BYTES);
+    let end = size / PAGE_BYTES * PAGE_BYTES;
+    let old_superblock = (size / 0x1_0000 * 0x1_0000).saturating_sub(0x1_0000);
+    let before_end = (1..=4).map(move |pages| end.saturating_sub(pages * PAGE_BYTES));
+    let mut places: Vec<u64> = [0, PAGE_BYTES, old_superblock].into_iter().chain(before_end).collect();
+    places.sort_unstable();
+    places.dedup();
+    places.into_iter().filter(move |place| place + PAGE_BYTES <= end).map(move |place| start + place)
+}
+
 /// How many bytes are looked at there.
 #[must_use]
 pub fn sample_bytes(sectors: u64) -> usize {
@@ -170,6 +193,14 @@ impl Header {
         let name = &self.name[..self.name.floor_char_boundary(NAME_BYTES_MAX)];
         put_le16(&mut bytes, 176, name.len() as u16);
         put(&mut bytes, 178, name.as_bytes());
+        let inside = &self.inside[..self.inside.len().min(PLACES_INSIDE_MAX)];
+        put_le16(&mut bytes, INSIDE - 8, inside.len() as u16);
+        for (ix, (offset, sample)) in inside.iter().enumerate() {
+            let at = INSIDE + INSIDE_BYTES * ix;
+            put_le64(&mut bytes, at, *offset);
+            put_le32(&mut bytes, at + 8, sample.unwrap_or(0));
+            put_le32(&mut bytes, at + 12, u32::from(sample.is_some()));
+        }
         reseal(&mut bytes);
         bytes
     }
@@ -198,7 +229,12 @@ impl Header {
         if sectors == 0 || sectors > i64::MAX as u64 / SECTOR_BYTES / 2 || name.len() > NAME_BYTES_MAX {
             return Err(OverlayHeaderError::Damaged);
         }
+        let inside = usize::from(le16(bytes, INSIDE - 8));
+        if inside > PLACES_INSIDE_MAX {
+            return Err(OverlayHeaderError::Damaged);
+        }
         let time = (i64::from_le_bytes(array(bytes, 40)), le32(bytes, 36));
+        let inside = (0..inside).map(|ix| INSIDE + INSIDE_BYTES * ix);
         Ok(Self {
             name: name.to_owned(),
             sectors,
@@ -206,6 +242,9 @@ impl Header {
             samples: std::array::from_fn(|ix| {
                 (le32(bytes, 52 + 8 * ix) == 1).then(|| le32(bytes, 48 + 8 * ix))
             }),
+            inside: inside
+                .map(|at| (le64(bytes, at), (le32(bytes, at + 12) == 1).then(|| le32(bytes, at + 8))))
+                .collect(),
         })
     }
 
@@ -220,7 +259,11 @@ impl Header {
         }
         let places = sample_places(self.sectors);
         let samples = self.samples.iter().zip(&now.samples).zip(places);
-        for ((then, now), offset) in samples {
+        let inside = self.inside.iter().filter_map(|(offset, then)| {
+            let (_, now) = now.inside.iter().find(|(place, _)| place == offset)?;
+            Some(((then, now), *offset))
+        });
+        for ((then, now), offset) in samples.chain(inside) {
             if then.is_some() && now.is_some() && then != now {
                 return Err(Difference::Content { offset });
             }
@@ -238,7 +281,13 @@ mod tests {
 
     fn header() -> Header {
         let samples = std::array::from_fn(|ix| (ix != 3).then_some(ix as u32 * 7));
-        Header { name: "/dev/sdü".to_owned(), sectors: 1 << 20, modified: Some((-5, 999_999_999)), samples }
+        Header {
+            name: "/dev/sdü".to_owned(),
+            sectors: 1 << 20,
+            modified: Some((-5, 999_999_999)),
+            samples,
+            inside: vec![(1 << 20, Some(77)), ((1 << 20) + 4096, None)],
+        }
     }
 
     #[test]

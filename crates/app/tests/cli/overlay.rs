@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::harness::{Room, Said, Serve, require, run, said, wattle};
+use crate::lvm::Loop;
 use crate::nbd::Client;
 
 const BLOCK: usize = 64 << 10;
@@ -165,6 +166,33 @@ fn an_overlay_is_of_one_member_as_it_was() {
     fs::write(room.path("file"), "").unwrap();
     let nowhere = room.name("file");
     with("scan", &members, &["--overlay", &nowhere]).failed(1, "WTL-0163", &["--overlay", "file"]);
+}
+
+/// A drive does not say when it was written, and its own ends stay as they are while what is in a
+/// partition is used.
+#[test]
+fn a_drive_that_was_written_in_a_partition_is_refused() {
+    let room = Room::new();
+    let members = room.array("1", 2);
+    let mut disk = vec![0; 1 << 20];
+    disk[446 + 4] = 0xfd;
+    disk[446 + 8..446 + 12].copy_from_slice(&2048_u32.to_le_bytes());
+    disk[446 + 12..446 + 16].copy_from_slice(&(16_u32 << 11).to_le_bytes());
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    disk.extend(fs::read(&members[0]).unwrap());
+    fs::write(room.path("disk"), disk).unwrap();
+    let Some(drive) = Loop::new(&room.name("disk")) else { return };
+    let members = [drive.0.clone(), members[1].clone()];
+    for (ix, place) in [4096 + 512 + 300, (16 << 20) - 5000].into_iter().enumerate() {
+        let dir = room.name(&format!("try-{ix}"));
+        let overlay = ["--overlay", dir.as_str()];
+        Serve::start(&room, &overlay, &members).stop();
+        with("scan", &members, &overlay).ok();
+        let written = fs::File::options().write(true).open(&drive.0).unwrap();
+        written.write_all_at(&[9], (1 << 20) + place).unwrap();
+        written.sync_all().unwrap();
+        with("scan", &members, &overlay).failed(3, "WTL-0164", &["the member has other bytes at byte"]);
+    }
 }
 
 #[test]

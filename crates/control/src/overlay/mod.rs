@@ -16,8 +16,10 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use wattle_format::overlay::{
-    Difference, Header, OverlayHeaderError, OverlayLayout, PAGE_BYTES, sample, sample_bytes, sample_places,
+    Difference, Header, OverlayHeaderError, OverlayLayout, PAGE_BYTES, PLACES_INSIDE_MAX,
+    places_in_partition, sample, sample_bytes, sample_places,
 };
+use wattle_format::partition;
 use wattle_rt::{BackendError, CoreHandle, Device, IoError, OpenError, OpenOptions, beside};
 
 pub use device::device;
@@ -260,7 +262,25 @@ fn describe(name: &str, below: &Device, modified: Option<(i64, u32)>) -> Header 
     let mut bytes = vec![0; sample_bytes(sectors)];
     let samples = sample_places(sectors)
         .map(|place| below.read_blocking(place, &mut bytes).is_ok().then(|| sample(&bytes)));
-    Header { name: name.to_owned(), sectors, modified, samples }
+    let inside = match modified {
+        Some(_) => Vec::new(),
+        None => samples_in_partitions(below),
+    };
+    Header { name: name.to_owned(), sectors, modified, samples, inside }
+}
+
+/// What is where partitions of a drive begin and end: a drive does not say when it was written, and
+/// its own ends do not change when what is in a partition is used.
+fn samples_in_partitions(below: &Device) -> Vec<(u64, Option<u32>)> {
+    let mut read = |offset_bytes, len_bytes| {
+        let mut bytes = vec![0; len_bytes];
+        below.read_blocking(offset_bytes, &mut bytes).is_ok().then_some(bytes)
+    };
+    let table = partition::decode(below.size_bytes(), below.logical_block_bytes(), &mut read);
+    let partitions = table.map_or(Vec::new(), |table| table.partitions);
+    let usable = partitions.iter().filter(|partition| partition.is_usable());
+    let places = usable.flat_map(places_in_partition).take(PLACES_INSIDE_MAX);
+    places.map(|place| (place, read(place, PAGE_BYTES as usize).map(|bytes| sample(&bytes)))).collect()
 }
 
 /// Makes the file, if it is not there: durable before anything is written to it, and under its name
@@ -335,7 +355,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, moved) = (dir.path().join("a.overlay"), dir.path().join("moved"));
         let layout = OverlayLayout { sectors: 2048 };
-        let header = Header { name: "a".to_owned(), sectors: 2048, modified: None, samples: [None; 16] };
+        let header = Header {
+            name: "a".to_owned(),
+            sectors: 2048,
+            modified: None,
+            samples: [None; 16],
+            inside: Vec::new(),
+        };
         std::fs::write(&moved, "what was written").unwrap();
         std::fs::hard_link(&moved, dir.path().join(format!("a.overlay.{}.new", std::process::id()))).unwrap();
         make(&path, layout, &mut || header.clone()).unwrap();

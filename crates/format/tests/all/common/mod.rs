@@ -166,8 +166,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
     mbr.mbr_entry(1, 1, 5, 2, 10);
     seeds.push(mbr.bytes);
     let samples = std::array::from_fn(|ix| Some(ix as u32));
-    let header =
-        overlay::Header { name: "sda".to_owned(), sectors: SIZE_SECTORS, modified: Some((1, 2)), samples };
+    let header = overlay::Header {
+        name: "sda".to_owned(),
+        sectors: SIZE_SECTORS,
+        modified: Some((1, 2)),
+        samples,
+        inside: vec![(1 << 20, Some(7))],
+    };
     seeds.push(header.encode().to_vec());
     seeds.push(undo_seed());
     seeds.extend(lvm_seeds());

@@ -40,7 +40,7 @@ pub use base::rng::Rng;
 pub use base::system::HeldSignals;
 pub use base::time::{Instant, WallTime};
 pub use device::lock::Lock;
-pub use device::{Device, Direct, LoopFile, OpenError, OpenOptions};
+pub use device::{Device, Direct, LoopFile, OpenError, OpenOptions, OwnFile};
 pub use executor::core::{Core, CoreIx, JoinHandle, OpFuture, Sleep};
 pub use executor::handle::CoreHandle;
 pub use executor::process::{Child, Signal, effective_user, set_io_flusher, stand_back};

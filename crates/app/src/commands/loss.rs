@@ -521,17 +521,17 @@ impl FileLoss {
         }
     }
 
-    /// Of a copy that lacks these ranges.
-    pub fn of_copy(path: &Path, missing: &[Range<u64>]) -> Self {
+    /// Of a copy that lacks these ranges, and why it ended before it had tried all, if it did.
+    pub fn of_copy(path: &Path, missing: &[Range<u64>], early: Option<String>) -> Self {
         let part =
             |range: &Range<u64>| FilePart { offset_bytes: range.start, len_bytes: range.end - range.start };
         let unreadable: Vec<_> = missing.iter().map(part).collect();
-        let (state, reason) = match unreadable.len() {
-            0 => (FileState::Whole, None),
-            _ => (FileState::Partial, Some("it could not be read".to_owned())),
-        };
         let whole = Self::whole(text_of_path(path), None, Vec::new());
-        Self { state, reason, unreadable, ..whole }
+        if unreadable.is_empty() && early.is_none() {
+            return whole;
+        }
+        let reason = early.unwrap_or_else(|| "it could not be read".to_owned());
+        Self { state: FileState::Partial, reason: Some(reason), unreadable, ..whole }
     }
 
     fn line(&self) -> String {

@@ -3,10 +3,12 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::copied::lose_one;
-use crate::harness::{Room, Said, require, run, tool, wattle};
+use crate::get_durable::{Mounted, names};
+use crate::harness::{Room, Said, require, run, said, tool, wattle};
 
 const MIB: usize = 1 << 20;
 
@@ -195,6 +197,96 @@ fn a_copy_that_is_under_way_is_not_disturbed() {
         let args = [&["--raw", &from, "--to", &to], overwrite].concat();
         room.untouched(|| copy(&args).failed(3, "WTL-0026", &[]));
     }
+}
+
+/// The map lies where the copy does, and has room there whatever the copy takes.
+#[test]
+fn a_copy_that_fills_its_disk_keeps_what_it_read_and_notes_it() {
+    let room = Room::new();
+    let bytes = pattern(8 * MIB);
+    let from = drive(&room, "drive", &bytes);
+    let Some(small) = Mounted::of_kind("tmpfs", "size=6M", Path::new("tmpfs"), room.path("small")) else {
+        return;
+    };
+    let at = |name: &str| small.0.join(name).to_str().unwrap().to_owned();
+    let (to, report) = (at("copy"), room.name("report.json"));
+    let args = ["--raw", &from, "--to", &to];
+    let said = copy(&[&args[..], &["--report", &report, "--json"]].concat());
+    assert_eq!(said.json()["map"], at("copy.map"), "it is told how far it came");
+    let why = ["the file system is full", "and the map says what it is"];
+    said.failed(1, "WTL-0105", &why);
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+    assert_eq!(
+        (&report["files"][0]["state"], &report["exit"]["code"]),
+        (&"partial".into(), &"WTL-0105".into())
+    );
+    assert_eq!(names(&small.0), ["copy", "copy.map"]);
+    let map = fs::read_to_string(at("copy.map")).unwrap();
+    let copied: usize = map
+        .lines()
+        .filter(|line| line.ends_with("  +"))
+        .map(|line| {
+            let number = |ix| line.split_whitespace().nth(ix).unwrap().trim_start_matches("0x");
+            let [from, len] = [0, 1].map(|ix| usize::from_str_radix(number(ix), 16).unwrap());
+            assert!(fs::read(&to).unwrap()[from..from + len] == bytes[from..from + len], "{map}");
+            len
+        })
+        .sum();
+    assert!(copied >= 2 * MIB, "{map}");
+    tool("mount", ["-o", "remount,size=32M", small.0.to_str().unwrap()]);
+    copy(&args).ok();
+    assert!(fs::read(&to).unwrap() == bytes);
+}
+
+/// What was read once may not be read again: it goes only when the source has given what follows.
+#[test]
+fn what_an_interrupted_run_left_stays_where_the_source_fails_now() {
+    let room = Room::new();
+    let bytes = pattern(4 * MIB);
+    let (from, to) = (drive(&room, "drive", &bytes), room.name("copy"));
+    lose_one(&from, MIB as u64..2 * MIB as u64);
+    fs::write(&to, &bytes).unwrap();
+    fs::write(room.path("copy.map"), "0x0 ? 1\n0 0x00400000 ?\n").unwrap();
+    copy(&["--raw", &from, "--to", &to]).failed(1, "WTL-0160", &["1 MiB could not be read"]);
+    assert!(fs::read(&to).unwrap() == bytes);
+}
+
+/// The second run waits for the lock of the first, which ends with a map that says more.
+#[test]
+fn a_map_is_read_by_the_run_that_has_the_lock() {
+    let room = Room::new();
+    let (from, to) = (drive(&room, "drive", &pattern(MIB)), room.name("copy"));
+    let map = |status| format!("0x0 ? 1\n0 0x00100000 {status}\n");
+    // The copy is not what the source gives, so it shows if it is made again.
+    fs::write(&to, vec![7; MIB]).unwrap();
+    fs::write(room.path("copy.map"), map('?')).unwrap();
+    let first = File::options().write(true).open(&to).unwrap();
+    first.lock().unwrap();
+    let mut second = wattle();
+    second.args(["copy", "--raw", &from, "--to", &to]).stderr(std::process::Stdio::piped());
+    let second = second.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    fs::write(room.path("copy.map"), map('+')).unwrap();
+    drop(first);
+    said(second.wait_with_output().unwrap()).failed(3, "WTL-0162", &["is not a copy of"]);
+    assert!(fs::read(&to).unwrap() == vec![7; MIB]);
+}
+
+/// A member that is a copy may be gone on with until it is locked: then its map says more.
+#[test]
+fn the_map_of_a_member_is_looked_at_behind_its_lock() {
+    let room = Room::new();
+    let (from, to) = (drive(&room, "drive", &pattern(MIB)), room.name("copy"));
+    lose_one(&from, 4096..8192);
+    let first = File::options().write(true).open(&from).unwrap();
+    first.lock().unwrap();
+    let mut second = wattle();
+    second.args(["copy", "--raw", &from, "--to", &to]).stderr(std::process::Stdio::piped());
+    let second = second.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    lose_one(&from, 4096..12288);
+    drop(first);
+    said(second.wait_with_output().unwrap()).failed(3, "WTL-0167", &["changed"]);
 }
 
 /// By whatever option it is named, the map of a member is only read.

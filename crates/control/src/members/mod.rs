@@ -288,10 +288,6 @@ impl Member {
         }
         // What is written goes elsewhere.
         let of_below = if self.overlays.is_some() { Claim::Read } else { claim };
-        if let Some(copy) = &self.copy {
-            let usable = copy.map.check_use(of_below == Claim::Write);
-            usable.map_err(|source| MemberError::of_map(&self.name, &source))?;
-        }
         let below = match &self.address {
             MemberAddress::Path(path) => self.open_again(path, of_below)?,
             MemberAddress::Paths(_) => match &self.ways {
@@ -300,6 +296,12 @@ impl Member {
             },
             _ => self.below.clone(),
         };
+        // Behind the lock: a copy that goes on writes its map for the last time before it gives its
+        // own lock back.
+        if let Some(copy) = &self.copy {
+            let usable = copy.map.check_use(of_below == Claim::Write);
+            usable.map_err(|source| MemberError::of_map(&self.name, &source))?;
+        }
         if let Some(overlays) = &self.overlays {
             let device = overlays.claim(&self.name, &below, self.address.modified(), claim);
             let device = device.map_err(|source| MemberError::overlaid(&self.name, &source))?;

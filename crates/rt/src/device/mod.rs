@@ -15,6 +15,7 @@ pub use crate::device::loops::LoopFile;
 use crate::device::losses::Cursor;
 pub(crate) use crate::device::losses::Losses;
 use crate::device::mem::{MemDrive, Memory};
+pub use crate::device::open::OwnFile;
 use crate::device::transfer::{pread_all, pread_at_least, pwrite_all};
 use crate::memory::buf::{Buf, BufMut};
 use std::any::Any;

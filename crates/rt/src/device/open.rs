@@ -10,11 +10,12 @@ use crate::device::{BlockGeometry, Device, DeviceInner, Direct, Kind, OpenError,
 use crate::memory::buf::BUF_ALIGN_BYTES;
 use std::ffi::CString;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -25,14 +26,17 @@ impl Device {
     /// Opens a file or a block device. Blocks for as long as the file system does, and as `options`
     /// says for its lock.
     pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<Device, OpenError> {
-        const PAUSE: Duration = Duration::from_millis(20);
-        let mut patience = options.patience;
-        loop {
-            match open(path.as_ref(), options) {
-                Err(OpenError::Locked) if !patience.is_zero() => pause(PAUSE),
-                opened => return opened,
-            }
-            patience = patience.saturating_sub(PAUSE);
+        patiently(options.patience, || open(path.as_ref(), options))
+    }
+
+    /// Whether it has all of the size that it had when it was opened: a drive that was pulled out
+    /// has none, a file may have been cut off. What is neither counts as unchanged.
+    #[must_use]
+    pub fn keeps_its_size(&self) -> bool {
+        match &self.0.kind {
+            Kind::File { fd, .. } => size_of_fd(fd).is_ok_and(|size_bytes| size_bytes >= self.0.size_bytes),
+            Kind::Part { whole, .. } => whole.keeps_its_size(),
+            Kind::Mem(_) | Kind::Null | Kind::Hosted(_) => true,
         }
     }
 
@@ -58,6 +62,86 @@ impl Device {
     }
 }
 
+/// A file that is locked before anything is known of it, its size included: one that is to become a
+/// drive. The lock is held until this and the drives made of it are gone.
+#[derive(Debug)]
+pub struct OwnFile {
+    path: PathBuf,
+    file: File,
+    is_new: bool,
+}
+
+impl OwnFile {
+    /// Opens a regular file for writing, or makes it, and locks it as [`Lock::Exclusive`] does;
+    /// blocks as [`Device::open`] does.
+    pub fn open(path: impl AsRef<Path>, patience: Duration) -> Result<OwnFile, OpenError> {
+        let path = path.as_ref();
+        for _ in 0..ATTEMPTS {
+            if let Some(own) = patiently(patience, || OwnFile::open_once(path))? {
+                return Ok(own);
+            }
+        }
+        Err(OpenError::NotFound)
+    }
+
+    /// `None` if an earlier owner removed the file before its lock was given back.
+    fn open_once(path: &Path) -> Result<Option<OwnFile>, OpenError> {
+        let from_io = |error: std::io::Error| OpenError::from_io(IoError::from_std(&error));
+        let options = || {
+            let mut options = File::options();
+            options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+            options
+        };
+        let (file, is_new) = match options().create_new(true).open(path) {
+            Ok(file) => (file, true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => match options().open(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                opened => (opened.map_err(from_io)?, false),
+            },
+            Err(error) => return Err(from_io(error)),
+        };
+        let found = file.metadata().map_err(from_io)?;
+        if FileKind::of(found.mode())? != FileKind::Regular {
+            return Err(OpenError::NotAFileOrBlockDevice);
+        }
+        let fd = OwnedFd::from(file);
+        set_flags(&fd, |flags| flags & !libc::O_NONBLOCK).map_err(OpenError::from_io)?;
+        lock_fd(&fd, Lock::Exclusive)?;
+        let is_there =
+            std::fs::metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == (found.dev(), found.ino()));
+        Ok(is_there.then(|| OwnFile { path: path.to_owned(), file: File::from(fd), is_new }))
+    }
+
+    /// Whether it was made just now.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// As a drive of the size that it has now, through the page cache.
+    pub fn device(&self) -> Result<Device, OpenError> {
+        let fd = self.file.try_clone().map_err(|error| OpenError::from_io(IoError::from_std(&error)))?;
+        let options = OpenOptions { write: true, direct: Direct::Never, ..OpenOptions::default() };
+        device_of(&self.path, fd.into(), false, options)
+    }
+}
+
+/// Tries again for so long while another holds the lock.
+fn patiently<T>(mut patience: Duration, open: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    loop {
+        match open() {
+            Err(OpenError::Locked) if !patience.is_zero() => pause(PAUSE),
+            opened => return opened,
+        }
+        patience = patience.saturating_sub(PAUSE);
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "opening blocks; there may be no core to await on")]
 fn pause(duration: Duration) {
     std::thread::sleep(duration);
@@ -78,6 +162,16 @@ fn open(path: &Path, options: OpenOptions) -> Result<Device, OpenError> {
     let (fd, is_block_device) = opened.ok_or(OpenError::NotAFileOrBlockDevice)?;
     lock_fd(&fd, options.lock)?;
 
+    device_of(path, fd, is_block_device, options)
+}
+
+/// What is open and locked, as a drive.
+fn device_of(
+    path: &Path,
+    fd: OwnedFd,
+    is_block_device: bool,
+    options: OpenOptions,
+) -> Result<Device, OpenError> {
     let geometry = if is_block_device { block_geometry(&fd)? } else { BlockGeometry::PLAIN };
     let direct = match options.direct {
         Direct::Never => false,
@@ -277,6 +371,33 @@ mod tests {
         if let Ok(opened) = open(Path::new("/dev/loop0"), FileKind::Regular) {
             assert!(opened.is_none(), "a device where a file was: it would have no owner");
         }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "files of the system")]
+    fn a_file_that_is_owned_is_the_one_that_has_the_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let first = OwnFile::open(&path, Duration::ZERO).unwrap();
+        assert!(first.is_new());
+        assert_eq!(first.device().unwrap_err(), OpenError::Empty);
+        first.file().set_len(4096).unwrap();
+        let drive = first.device().unwrap();
+        assert_eq!((drive.size_bytes(), drive.keeps_its_size()), (4096, true));
+        first.file().set_len(512).unwrap();
+        assert!(!drive.keeps_its_size());
+        drop(first);
+        let open = || OwnFile::open(&path, Duration::ZERO);
+        assert_eq!(open().unwrap_err(), OpenError::Locked, "the drive has the lock");
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| OwnFile::open(&path, Duration::from_secs(5)).unwrap());
+            pause(Duration::from_millis(100));
+            std::fs::remove_file(&path).unwrap();
+            drop(drive);
+            let second = second.join().unwrap();
+            assert!(second.is_new(), "not the file that was removed");
+            assert_eq!(open().unwrap_err(), OpenError::Locked);
+        });
     }
 
     #[test]

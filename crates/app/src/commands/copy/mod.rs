@@ -3,6 +3,8 @@
 
 mod rescue;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -116,10 +118,13 @@ async fn copy(
     let effort = RescueEffort { scrape: !args.no_scrape, retries: args.retries };
     let (map, result) = rescue::copy(core, source, target, effort, &progress).await;
     progress.finish_and_clear();
-    result?;
     let missing = missing(&map);
-    let result = if missing.is_empty() { Ok(()) } else { Err(incomplete(source, &missing, screen.units)) };
-    let file = FileLoss::of_copy(&args.to, &map.missing());
+    let early = result.as_ref().err().map(|problem| problem.what.clone());
+    let result = match result {
+        Ok(()) if !missing.is_empty() => Err(incomplete(source, &missing, screen.units)),
+        result => result,
+    };
+    let file = FileLoss::of_copy(&args.to, &map.missing(), early);
     let loss = RescueLoss::new("copy", members, vec![file], u64::from(result.is_ok()), &result);
     let reported = report_to.map_or(Ok(()), |report_to| report_to.write(&loss, screen.units));
     let report = report(args, source, &map, missing, loss);
@@ -172,7 +177,7 @@ fn incomplete(source: &Device, missing: &[Area], units: Units) -> Problem {
     Problem::new(
         Code::CopyIncomplete,
         format!("{}: {} could not be read", source.name(), units.show(missing_bytes)),
-        format!("missing, and zeros in the copy: {}", areas.join(", ")),
+        format!("missing, and no data in the copy: {}", areas.join(", ")),
         "run the command again with --retries N to try these places again, or GNU ddrescue with the same map",
     )
 }

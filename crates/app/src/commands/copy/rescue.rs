@@ -10,9 +10,15 @@
 //!
 //! Every place is read once in each, so it comes to an end whatever the source does.
 //!
-//! Invariant: the map on disk says "copied" only of what is durable in the copy ([`MapWriter`]).
+//! Invariants:
+//! - The map on disk says "copied" only of what is durable in the copy ([`MapWriter`]).
+//! - Bytes of an earlier run go only when the source has given what follows them, also where the map
+//!   does not have them: a drive that is dying may not give them a second time.
+//! - A place is called bad only by a source that still gives others: one that is gone fails
+//!   everywhere.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -21,7 +27,7 @@ use wattle_control::{Code, Problem};
 use wattle_format::rescue_map::{Phase, RescueMap, Status};
 use wattle_rt::{BufMut, Core, CoreIx, Device, Durability, Instant, IoError, IoErrorKind, JoinHandle, Unmap};
 
-use super::target::{CopyTarget, MapFile};
+use super::target::{CopyTarget, MapFile, samples};
 
 /// Read at a time while nothing fails.
 const WINDOW_BYTES: u64 = 2 << 20;
@@ -32,6 +38,9 @@ const WINDOWS_PER_CORE: usize = 4;
 /// Pieces of windows that failed. A bad sector costs a drive seconds, so there should not be many
 /// of them in each read.
 const PIECE_BYTES: u64 = 64 << 10;
+
+/// So many of the samples of what was copied are read again when the source is in doubt.
+const PROBES_STEP: usize = 2;
 
 /// What is looked at when deciding whether bytes become a hole.
 const HOLE_BYTES: usize = 4096;
@@ -67,6 +76,17 @@ pub struct Rescue<'a> {
     map_writer: MapWriter,
     phase: Phase,
     progress: &'a ProgressBar,
+    probes: Probes,
+}
+
+/// Places that were read well, which tell a source with bad places from one that is gone.
+#[derive(Default)]
+struct Probes {
+    places: Vec<u64>,
+    /// How much was copied when they were chosen.
+    of_bytes: u64,
+    /// Which one is next.
+    next: usize,
 }
 
 /// Copies what is not copied yet, and returns the map, whatever happened; and why it ended early,
@@ -78,25 +98,44 @@ pub async fn copy(
     effort: RescueEffort,
     progress: &ProgressBar,
 ) -> (RescueMap, Result<(), Problem>) {
-    let CopyTarget { output, map, map_file, resumed } = target;
+    let CopyTarget { output, map, map_file, map_room, resumed } = target;
     let map_writer = MapWriter {
         core: core.clone(),
         output: output.clone(),
         file: map_file,
         due: core.now() + KEEP_EVERY,
+        room: Some(map_room),
         running: None,
-        failed: false,
+        flush_failed: false,
     };
-    let source = source.clone();
-    let mut rescue = Rescue { core, source, output, map, map_writer, phase: Phase::Copying, progress };
-    let done = rescue.run(resumed, effort).await;
-    let kept = rescue.map_writer.finish(&rescue.map, rescue.phase).await;
-    (rescue.map, done.and(kept))
+    let (source, phase, probes) = (source.clone(), Phase::Copying, Probes::default());
+    let mut rescue = Rescue { core, source, output, map, map_writer, phase, progress, probes };
+    let done = rescue.run(!resumed, effort).await;
+    let end = rescue.map_writer.finish(&rescue.map, rescue.phase).await;
+    (rescue.map, told(done, end))
+}
+
+/// How the copying ended, with what the map says by now.
+fn told(done: Result<(), Problem>, map: MapEnd) -> Result<(), Problem> {
+    let more = |problem: Problem, more: &str| Problem { why: format!("{}; {more}", problem.why), ..problem };
+    match (done, map) {
+        (Ok(()), MapEnd::Written) => Ok(()),
+        (Ok(()), MapEnd::NotWritten(problem)) => Err(problem),
+        (Err(problem), MapEnd::Written) => {
+            Err(more(problem, "what was copied is kept, and the map says what it is"))
+        }
+        (Err(problem), MapEnd::NotWritten(map)) => {
+            let problem = Problem { what: format!("{}; and the map: {}", problem.what, map.what), ..problem };
+            Err(more(problem, "the map does not have what was copied last, which is read again"))
+        }
+        (done, MapEnd::Stays(flush)) => done
+            .and(flush)
+            .map_err(|problem| more(problem, "the copy cannot be trusted beyond what its map says")),
+    }
 }
 
 impl Rescue<'_> {
-    async fn run(&mut self, resumed: bool, effort: RescueEffort) -> Result<(), Problem> {
-        let holes = if resumed { self.clear_untried().await? } else { true };
+    async fn run(&mut self, holes: bool, effort: RescueEffort) -> Result<(), Problem> {
         self.forwards(holes).await?;
         self.pieces().await?;
         self.phase = Phase::Trimming;
@@ -113,27 +152,13 @@ impl Rescue<'_> {
         Ok(())
     }
 
-    /// Takes away what a copy that was interrupted wrote and did not note in its map, so that zeros
-    /// need not be written. Says whether that could be done.
-    async fn clear_untried(&mut self) -> Result<bool, Problem> {
-        let mut from = 0;
-        while let Some(area) = self.map.first(Status::NonTried, from) {
-            from = area.end;
-            match self.core.write_zeroes(&self.output, area.start, area.end - area.start, Unmap::Yes).await {
-                Ok(()) => {}
-                Err(error) if error.kind() == IoErrorKind::Unsupported => return Ok(false),
-                Err(error) => return Err(output_failed(&self.output, error)),
-            }
-        }
-        Ok(true)
-    }
-
+    /// `holes` says that all of the copy is one, so that zeros need not be written.
     async fn forwards(&mut self, holes: bool) -> Result<(), Problem> {
         let mut readers = (0..self.core.cores()).map(CoreIx).cycle();
         let mut ahead = Ahead::new();
-        let mut from = 0;
+        let (mut from, mut result) = (0, Ok(()));
         loop {
-            while ahead.len() < WINDOWS_PER_CORE * self.core.cores() {
+            while result.is_ok() && ahead.len() < WINDOWS_PER_CORE * self.core.cores() {
                 let Some(untried) = self.map.first(Status::NonTried, from) else { break };
                 let window = self.cut(untried, WINDOW_BYTES);
                 from = window.end;
@@ -144,10 +169,14 @@ impl Rescue<'_> {
                     });
                 ahead.push_back((window, self.core.spawn(moving)));
             }
-            let Some((window, moving)) = ahead.pop_front() else { return Ok(()) };
+            let Some((window, moving)) = ahead.pop_front() else { return result };
             let moved = moving.await;
-            self.note(window, moved, Status::NonTrimmed)?;
-            self.map_writer.keep(&self.map, self.phase).await?;
+            // What was under way when another window ended the copying is read off the source as well.
+            let mut noted = self.note(window, moved, Status::NonTrimmed).await.map(drop);
+            if noted.is_ok() && result.is_ok() {
+                noted = self.map_writer.keep(&self.map, self.phase).await;
+            }
+            result = result.and(noted);
         }
     }
 
@@ -201,14 +230,14 @@ impl Rescue<'_> {
     /// whether it could be read.
     async fn try_part(&mut self, part: Range<u64>, otherwise: Status) -> Result<bool, Problem> {
         let moved = move_part(self.core, &self.source, &self.output, part.clone(), false).await;
-        let good = self.note(part, moved, otherwise)?;
+        let good = self.note(part, moved, otherwise).await?;
         self.map_writer.keep(&self.map, self.phase).await?;
         Ok(good)
     }
 
     /// Notes what came of a part. A source that is gone fails everywhere: that would be noted of
     /// sectors that are good.
-    fn note(
+    async fn note(
         &mut self,
         part: Range<u64>,
         moved: Result<(), Failed>,
@@ -220,7 +249,7 @@ impl Rescue<'_> {
                 self.map.set(part, Status::Finished);
                 Ok(true)
             }
-            Err(Failed::Source(error)) if is_of_the_place(error) => {
+            Err(Failed::Source(error)) if is_of_the_place(error) && self.is_there(error).await => {
                 self.progress.set_message("some of it cannot be read");
                 self.map.set(part, otherwise);
                 Ok(false)
@@ -228,6 +257,35 @@ impl Rescue<'_> {
             Err(Failed::Source(error)) => Err(source_failed(&self.source, error)),
             Err(Failed::Output(error)) => Err(output_failed(&self.output, error)),
         }
+    }
+
+    /// Whether the source is still there after a place failed: it has its size, and gives something of
+    /// what it gave before. Drives are read past the page cache. Of a source that has not given
+    /// anything yet nothing is known.
+    async fn is_there(&mut self, error: IoError) -> bool {
+        if !self.source.keeps_its_size() {
+            return false;
+        }
+        let copied_bytes = self.map.bytes(Status::Finished);
+        let probes = &mut self.probes;
+        if copied_bytes >= 2 * probes.of_bytes {
+            let sector_bytes = u64::from(self.source.logical_block_bytes());
+            let samples = samples(&self.map, sector_bytes).into_iter().filter(|sample| !sample.is_empty());
+            probes.places = samples.step_by(PROBES_STEP).map(|sample| sample.start).collect();
+            probes.of_bytes = copied_bytes;
+        }
+        // The map of a copy says by itself what is not in it.
+        if probes.places.is_empty() || error == IoError::NOT_COPIED {
+            return true;
+        }
+        for _ in 0..probes.places.len() {
+            probes.next = (probes.next + 1) % probes.places.len();
+            let sector = BufMut::alloc(self.source.logical_block_bytes() as usize);
+            if self.core.read(&self.source, probes.places[probes.next], sector).await.0.is_ok() {
+                return true;
+            }
+        }
+        false
     }
 
     /// The first part of an area, up to the next multiple of `max_bytes`. Bytes behind the last
@@ -254,7 +312,8 @@ fn is_of_the_place(error: IoError) -> bool {
     matches!(error.kind(), IoErrorKind::Medium | IoErrorKind::EndOfDevice) || error.errno() == libc::ETIMEDOUT
 }
 
-/// Reads a part and writes it to the same place; what is zero only where it has to be.
+/// Reads a part and writes it to the same place. Zeros become holes; `holes` says that they are
+/// already.
 async fn move_part(
     core: &Core,
     source: &Device,
@@ -271,11 +330,24 @@ async fn move_part(
     };
     result.map_err(Failed::Source)?;
     let buf = buf.freeze();
-    let written = if holes { runs(&buf) } else { std::iter::once(0..len).collect() };
-    for run in written {
-        let offset_bytes = part.start + run.start as u64;
-        let write = core.write(output, offset_bytes, buf.slice(run), Durability::Cached);
-        write.await.map_err(Failed::Output)?;
+    let mut end = 0;
+    for run in runs(&buf).into_iter().chain(std::iter::once(len..len)) {
+        let zeros = std::mem::replace(&mut end, run.end)..run.start;
+        let offset_bytes = |run: &Range<usize>| part.start + run.start as u64;
+        if !holes && !zeros.is_empty() {
+            let punch = core.write_zeroes(output, offset_bytes(&zeros), zeros.len() as u64, Unmap::Yes);
+            let punched = match punch.await {
+                Err(error) if error.kind() == IoErrorKind::Unsupported => {
+                    core.write(output, offset_bytes(&zeros), buf.slice(zeros), Durability::Cached).await
+                }
+                punched => punched,
+            };
+            punched.map_err(Failed::Output)?;
+        }
+        if !run.is_empty() {
+            let write = core.write(output, offset_bytes(&run), buf.slice(run), Durability::Cached);
+            write.await.map_err(Failed::Output)?;
+        }
     }
     Ok(())
 }
@@ -320,10 +392,25 @@ struct MapWriter {
     output: Device,
     file: MapFile,
     due: Instant,
-    running: Option<JoinHandle<Result<(), Problem>>>,
+    /// Room for the map until it is written for the last time.
+    room: Option<File>,
+    running: Option<JoinHandle<Kept>>,
     /// The system reports lost writes once: after that no flush proves anything, and the map stays
     /// as it is.
-    failed: bool,
+    flush_failed: bool,
+}
+
+/// What came of a flush of the copy, and of the map that was written then.
+type Kept = Result<Result<(), Problem>, FlushFailed>;
+
+struct FlushFailed(Problem);
+
+/// What became of the map in the end.
+enum MapEnd {
+    Written,
+    NotWritten(Problem),
+    /// After a flush that failed, now or before.
+    Stays(Result<(), Problem>),
 }
 
 impl MapWriter {
@@ -338,27 +425,37 @@ impl MapWriter {
         Ok(())
     }
 
-    /// Writes the map for the last time.
-    async fn finish(&mut self, map: &RescueMap, phase: Phase) -> Result<(), Problem> {
-        self.wait().await?;
-        if self.failed { Ok(()) } else { self.write(map, phase).await }
+    /// Writes the map for the last time, also if that failed while the copying went on: then there was
+    /// no room.
+    async fn finish(&mut self, map: &RescueMap, phase: Phase) -> MapEnd {
+        let waited = self.wait().await;
+        if self.flush_failed {
+            return MapEnd::Stays(waited);
+        }
+        self.room = None;
+        match self.write(map, phase).await {
+            Ok(Ok(())) => MapEnd::Written,
+            Ok(Err(problem)) => MapEnd::NotWritten(problem),
+            Err(FlushFailed(problem)) => MapEnd::Stays(Err(problem)),
+        }
     }
 
     async fn wait(&mut self) -> Result<(), Problem> {
         let Some(running) = self.running.take() else { return Ok(()) };
-        let kept = running.await;
-        self.failed |= kept.is_err();
-        kept
+        running.await.unwrap_or_else(|FlushFailed(problem)| {
+            self.flush_failed = true;
+            Err(problem)
+        })
     }
 
-    fn write(&self, map: &RescueMap, phase: Phase) -> impl Future<Output = Result<(), Problem>> + use<> {
+    fn write(&self, map: &RescueMap, phase: Phase) -> impl Future<Output = Kept> + use<> {
         let (core, output, file) = (self.core.clone(), self.output.clone(), self.file.clone());
         let position = map.first(Status::NonTried, 0).map_or(0, |area| area.start);
         let text = map.render(phase, position);
         async move {
-            core.flush(&output).await.map_err(|error| output_failed(&output, error))?;
-            let write = core.offload(move || file.write(&text));
-            write.await.map_err(|error| output_failed(&output, error))?
+            core.flush(&output).await.map_err(|error| FlushFailed(output_failed(&output, error)))?;
+            let write = core.offload(move || file.write(&text)).await;
+            Ok(write.unwrap_or_else(|error| Err(output_failed(&output, error))))
         }
     }
 }
@@ -367,7 +464,7 @@ fn source_failed(source: &Device, error: IoError) -> Problem {
     Problem::new(
         Code::ReadFailed,
         format!("{}: {error}", source.name()),
-        "it does not answer any more, at any place; what was copied is kept, and the map says what it is",
+        "it does not answer any more, at any place",
         "bring the drive back and run the same command again: it goes on where it stopped",
     )
 }
@@ -375,11 +472,11 @@ fn source_failed(source: &Device, error: IoError) -> Problem {
 fn output_failed(output: &Device, error: IoError) -> Problem {
     let (why, next) = match error.kind() {
         IoErrorKind::NoSpace => (
-            "the file system is full; what was copied is kept, and the map says what it is",
+            "the file system is full",
             "free space there and run the same command again: it goes on where it stopped",
         ),
         _ => (
-            "the copy cannot be trusted beyond what its map says",
+            "its drive or file system failed",
             "look after the drive it is on; run the same command again, or copy to another one",
         ),
     };

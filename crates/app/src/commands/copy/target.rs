@@ -8,10 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use wattle_control::members::Member;
 use wattle_control::{Code, Problem};
 use wattle_format::rescue_map::{Phase, RescueMap, Status};
-use wattle_rt::{BufMut, Core, Device, Direct, Lock, OpenError, OpenOptions};
+use wattle_rt::{BufMut, Core, Device, OpenError, OwnFile};
 
 use crate::cli::{CopyArgs, choice};
 
@@ -23,7 +24,11 @@ const MAP_BYTES_MAX: u64 = 256 << 20;
 const SAMPLES: u64 = 16;
 const SAMPLE_BYTES: u64 = 64 << 10;
 
-/// A copy to be made or gone on with. The file is ours: locked against a second writer.
+/// Room that is kept for the map: tens of thousands of areas.
+const MAP_ROOM_BYTES: u64 = 1 << 20;
+
+/// A copy to be made or gone on with. The file is ours: locked against a second writer since before
+/// its map was read, and until its map is written.
 #[derive(Debug)]
 pub struct CopyTarget {
     /// The file, as large as the source.
@@ -32,6 +37,9 @@ pub struct CopyTarget {
     pub map: RescueMap,
     /// Where the map is kept.
     pub map_file: MapFile,
+    /// Room for the map, given back before the map is written for the last time: the copy may take
+    /// all that the file system has.
+    pub map_room: File,
     /// Whether the file may hold something.
     pub resumed: bool,
 }
@@ -66,18 +74,45 @@ impl MapFile {
     /// Replaces the map, durably.
     pub fn write(&self, text: &str) -> Result<(), Problem> {
         let write = || {
-            // One that a crash left goes. A link that others put there is not followed.
-            match fs::remove_file(self.new_path()) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut file = File::create_new(self.new_path())?;
+            let mut file = self.draft()?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(self.new_path(), &self.0)?;
             sync_directory_of(&self.0)
         };
-        write().map_err(|error| failed(&self.0, &error, "without its map a copy cannot be gone on with"))
+        write().map_err(|error| {
+            let _ = fs::remove_file(self.new_path());
+            failed(&self.0, &error, "without its map a copy cannot be gone on with")
+        })
+    }
+
+    /// A new draft. One that a crash left goes. A link that others put there is not followed.
+    fn draft(&self) -> io::Result<File> {
+        remove(&self.new_path())?;
+        File::create_new(self.new_path())
+    }
+
+    /// A file without a name that takes the room of a map.
+    fn keep_room(&self) -> Result<File, Problem> {
+        let len_bytes = fs::metadata(&self.0).map_or(0, |map| 4 * map.len()).max(MAP_ROOM_BYTES);
+        let keep = || {
+            let mut file = self.draft()?;
+            fs::remove_file(self.new_path())?;
+            // Where room cannot be asked for it is taken by bytes.
+            match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len_bytes) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.write_all(&vec![0xff; len_bytes as usize])?,
+                kept => kept?,
+            }
+            file.sync_all()?;
+            Ok(file)
+        };
+        keep().map_err(|error| {
+            failed(
+                &self.0,
+                &error,
+                "room for the map is kept before anything is read: what is copied has to be noted",
+            )
+        })
     }
 
     /// The map, if there is one.
@@ -193,37 +228,62 @@ impl CopyTarget {
     /// # Errors
     /// There is something that is no copy of this source to be gone on with, or it cannot be made.
     pub async fn open(args: &CopyArgs, core: &Core, source: &Device) -> Result<Self, Problem> {
+        // Before the map is read: another run may be writing both, and end with a map that says more.
+        let mut file = own(&args.to)?;
+        let opened = Self::of_file(args, core, source, &mut file).await;
+        if opened.is_err() && file.is_new() {
+            let _ = fs::remove_file(&args.to);
+        }
+        opened
+    }
+
+    async fn of_file(
+        args: &CopyArgs,
+        core: &Core,
+        source: &Device,
+        file: &mut OwnFile,
+    ) -> Result<Self, Problem> {
         let size_bytes = source.size_bytes();
         let map_file = MapFile::of(args);
         let mut map = map_file.read(size_bytes)?;
         if args.overwrite {
-            remove(&args.to, &map_file)?;
+            // The map first: it must not outlive what it is about.
+            for path in [map_file.path(), &args.to].into_iter().take(if file.is_new() { 1 } else { 2 }) {
+                let removed = remove(path).and_then(|()| sync_directory_of(path));
+                removed.map_err(|error| failed(path, &error, "it is to be overwritten"))?;
+            }
+            if !file.is_new() {
+                *file = own(&args.to)?;
+            }
             map = None;
         }
-        let resumed = args.to.exists();
+        let as_copy =
+            |error: io::Error| failed(&args.to, &error, "the copy goes there, and gets the source's size");
+        let len_bytes = file.file().metadata().map_err(as_copy)?.len();
+        // An empty file has nothing to lose: it may be a copy that ended before it had a map.
+        let resumed = len_bytes > 0;
         let map = match map {
-            Some(map) if resumed => map,
+            Some(map) if file.is_new() && map.bytes(Status::NonTried) < size_bytes => {
+                return Err(gone(&args.to, &map_file));
+            }
+            Some(map) => map,
             None if resumed => return Err(exists_already(&args.to, &map_file)),
-            Some(map) if map.bytes(Status::NonTried) < size_bytes => return Err(gone(&args.to, &map_file)),
-            // The map comes first: a file without one would not be taken for a copy.
-            _ => {
+            None => {
+                // Before the copy has a size: a file without a map would not be taken for a copy.
                 let map = RescueMap::new(size_bytes);
                 map_file.write(&map.render(Phase::Copying, 0))?;
                 map
             }
         };
+        check_len(&args.to, len_bytes, &map)?;
+        let device = || file.device().map_err(|error| open_failed(&args.to, error));
         if resumed {
-            check_len(&args.to, &map)?;
-            match open(&args.to) {
-                Ok(there) => compare(&map, core, source, &there).await?,
-                Err(OpenError::Empty) => {}
-                Err(error) => return Err(open_failed(&args.to, error)),
-            }
+            compare(&map, core, source, &device()?).await?;
         }
-        size(&args.to, resumed, size_bytes)
-            .map_err(|error| failed(&args.to, &error, "the copy goes there, and gets the source's size"))?;
-        let output = open(&args.to).map_err(|error| open_failed(&args.to, error))?;
-        Ok(Self { output, map, map_file, resumed })
+        let map_room = map_file.keep_room()?;
+        let sized = file.file().set_len(size_bytes).and_then(|()| file.file().sync_all());
+        sized.and_then(|()| sync_directory_of(&args.to)).map_err(as_copy)?;
+        Ok(Self { output: device()?, map, map_file, map_room, resumed })
     }
 }
 
@@ -250,31 +310,18 @@ async fn compare(map: &RescueMap, core: &Core, source: &Device, copy: &Device) -
     Ok(())
 }
 
-/// Removes a copy and its map, unless it is in use.
-fn remove(path: &Path, map_file: &MapFile) -> Result<(), Problem> {
-    let lock = match open(path) {
-        // An empty file cannot be opened as a drive, and has nothing to lose.
-        Err(OpenError::Empty | OpenError::NotFound) => None,
-        opened => Some(opened.map_err(|error| open_failed(path, error))?),
-    };
-    // The map first: it must not outlive what it is about.
-    for path in [map_file.path(), path] {
-        match fs::remove_file(path).and_then(|()| sync_directory_of(path)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(failed(path, &error, "it is to be overwritten"));
-            }
-            _ => {}
-        }
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
-    drop(lock);
-    Ok(())
 }
 
 /// Refuses a file that cannot be what the map is about.
-fn check_len(path: &Path, map: &RescueMap) -> Result<(), Problem> {
-    let metadata = fs::metadata(path).map_err(|error| failed(path, &error, "the copy is to go on there"))?;
+fn check_len(path: &Path, len_bytes: u64, map: &RescueMap) -> Result<(), Problem> {
     let copied = map.areas().filter(|(_, status)| *status == Status::Finished).map(|(area, _)| area.end);
-    let (len_bytes, copied_to) = (metadata.len(), copied.max().unwrap_or(0));
+    let copied_to = copied.max().unwrap_or(0);
     if (copied_to..=map.size_bytes()).contains(&len_bytes) {
         return Ok(());
     }
@@ -286,23 +333,14 @@ fn check_len(path: &Path, map: &RescueMap) -> Result<(), Problem> {
     ))
 }
 
-/// Gives the file the size of the source; makes it if it is not there.
-fn size(path: &Path, exists: bool, size_bytes: u64) -> io::Result<()> {
-    let file = File::options().write(true).create_new(!exists).open(path)?;
-    file.set_len(size_bytes)?;
-    file.sync_all()?;
-    sync_directory_of(path)
-}
-
-/// Opens the copy, which is ours then. A copy that was just killed may be continued at
+/// Opens or makes the copy, which is ours then. A copy that was just killed may be continued at
 /// once.
-fn open(path: &Path) -> Result<Device, OpenError> {
-    let patience = Duration::from_secs(2);
-    Device::open(path, OpenOptions { write: true, direct: Direct::Never, lock: Lock::Exclusive, patience })
+fn own(path: &Path) -> Result<OwnFile, Problem> {
+    OwnFile::open(path, Duration::from_secs(2)).map_err(|error| open_failed(path, error))
 }
 
 /// Parts of what was copied, from its start to its end, in whole sectors.
-fn samples(map: &RescueMap, sector_bytes: u64) -> Vec<Range<u64>> {
+pub fn samples(map: &RescueMap, sector_bytes: u64) -> Vec<Range<u64>> {
     let copied: Vec<_> =
         map.areas().filter(|(_, status)| *status == Status::Finished).map(|(area, _)| area).collect();
     let total = map.bytes(Status::Finished);

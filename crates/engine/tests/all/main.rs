@@ -1,4 +1,5 @@
-//! Arrays on drives of the tests' own, and on simulated ones: what clients read and what is on the members, whatever fails.
+//! Arrays on drives of the tests' own, and on simulated ones: what clients read and what is on the
+//! members, whatever fails.
 #![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs, reason = "tests")]
 
 mod ahead;

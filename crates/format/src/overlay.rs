@@ -18,7 +18,7 @@
 //! | 176 | 2 | length of the name |
 //! | 178 | … | the member's name when the overlay was made |
 //! | 2232 | 2 | how many of the following there are, 116 at most |
-//! | 2240 | 16 each | in partitions of a drive: where in bytes (8), CRC-32C of 4 KiB there (4), 1 if readable (4) |
+//! | 2240 | 16 each | in partitions: byte (8), CRC-32C of 4 KiB there (4), 1 if readable (4) |
 //!
 //! Invariant: a bit is written only when its sector is durable here, and never goes back. So
 //! whatever part of a change of the map a crash leaves, every bit that is set is right.

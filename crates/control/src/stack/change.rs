@@ -63,8 +63,9 @@ impl Stack {
     ) -> Result<Vec<String>, Problem> {
         let group_id = self.changeable(plan)?;
         let devices = self.devices(core, plan).await?;
-        let unchanged = plan.check_unchanged(core, &devices).await;
-        unchanged.map_err(|problem| self.refused(group_id, problem))?;
+        if let Err(problem) = plan.check_unchanged(core, &devices).await {
+            return Err(self.refused(core, group_id, problem).await);
+        }
         let vg = &self.groups[group_id].vg;
         let extent_bytes = vg.extent_sectors.saturating_mul(512);
         let at = vg.lvs.iter().find(|lv| lv.name == step.volume).map(|lv| lv.id);
@@ -253,15 +254,15 @@ impl Stack {
         Ok(devices)
     }
 
-    /// What is said of a change that was not made. Where another process changed the group, that is
-    /// the last change that is tried.
-    fn refused(&mut self, group_id: GroupId, problem: Problem) -> Problem {
-        if problem.code != Code::Changed {
+    /// What is said of a change that was not made. Where it is the group that another process
+    /// changed, rather than what was to join it, that is the last change that is tried.
+    async fn refused(&mut self, core: &Core, group_id: GroupId, problem: Problem) -> Problem {
+        let id = self.groups[group_id].vg.id.to_string();
+        if problem.code != Code::Changed || self.look_at_group(core, &id).await.is_err() {
             return problem;
         }
-        let group = &mut self.groups[group_id];
-        group.is_overtaken = true;
-        problems::overtaken(&group.vg.name)
+        let group = &self.groups[group_id];
+        if group.is_overtaken { problems::overtaken(&group.vg.name) } else { problem }
     }
 
     async fn change(
@@ -272,13 +273,15 @@ impl Stack {
         text: &[u8],
     ) -> Result<Vec<String>, Problem> {
         let devices = self.devices(core, plan).await?;
-        let written = plan.execute(core, &devices, Some(text)).await;
+        let written = match plan.execute(core, &devices, Some(text)).await {
+            Err(problem) => Err(self.refused(core, group_id, problem).await),
+            written => written,
+        };
         // Also after a failure some headers may be new: the next change starts from what is there.
         let members = plan.places.iter().map(|place| place.member).zip(devices).collect();
         for (member, physical) in self.read_physical(core, members).await? {
             self.scan.members[member].physical = Some(physical);
         }
-        let written = written.map_err(|problem| self.refused(group_id, problem));
         let physical = plan.places.iter().filter_map(|place| {
             let seen = &self.scan.members[place.member];
             Some((place.member, seen.member.name.as_str(), seen.physical.as_ref()?))

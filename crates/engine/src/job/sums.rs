@@ -26,7 +26,8 @@ use crate::state::sums::{BlockSums, KnownBlock, KnownSums};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Recording {
     Off,
-    /// Where a block is not what was recorded, the earlier sum stays: the next sweep tells of it too.
+    /// Where a block is not what was recorded, the earlier sum stays: the next sweep tells of it
+    /// too.
     Keeps,
     /// Where redundancy agrees, what is there is taken for right.
     Accepts,

@@ -12,8 +12,8 @@
 //!
 //! Invariants:
 //! - The map on disk says "copied" only of what is durable in the copy ([`MapWriter`]).
-//! - Bytes of an earlier run go only when the source has given what follows them, also where the map
-//!   does not have them: a drive that is dying may not give them a second time.
+//! - Bytes of an earlier run go only when the source has given what follows them, also where the
+//!   map does not have them: a drive that is dying may not give them a second time.
 //! - A place is called bad only by a source that still gives others: one that is gone fails
 //!   everywhere.
 
@@ -171,7 +171,7 @@ impl Rescue<'_> {
             }
             let Some((window, moving)) = ahead.pop_front() else { return result };
             let moved = moving.await;
-            // What was under way when another window ended the copying is read off the source as well.
+            // What was under way when another window ended the copying is read off the source too.
             let mut noted = self.note(window, moved, Status::NonTrimmed).await.map(drop);
             if noted.is_ok() && result.is_ok() {
                 noted = self.map_writer.keep(&self.map, self.phase).await;
@@ -259,8 +259,8 @@ impl Rescue<'_> {
         }
     }
 
-    /// Whether the source is still there after a place failed: it has its size, and gives something of
-    /// what it gave before. Drives are read past the page cache. Of a source that has not given
+    /// Whether the source is still there after a place failed: it has its size, and gives something
+    /// of what it gave before. Drives are read past the page cache. Of a source that has not given
     /// anything yet nothing is known.
     async fn is_there(&mut self, error: IoError) -> bool {
         if !self.source.keeps_its_size() {
@@ -425,8 +425,8 @@ impl MapWriter {
         Ok(())
     }
 
-    /// Writes the map for the last time, also if that failed while the copying went on: then there was
-    /// no room.
+    /// Writes the map for the last time, also if that failed while the copying went on: then there
+    /// was no room.
     async fn finish(&mut self, map: &RescueMap, phase: Phase) -> MapEnd {
         let waited = self.wait().await;
         if self.flush_failed {

@@ -228,7 +228,7 @@ impl CopyTarget {
     /// # Errors
     /// There is something that is no copy of this source to be gone on with, or it cannot be made.
     pub async fn open(args: &CopyArgs, core: &Core, source: &Device) -> Result<Self, Problem> {
-        // Before the map is read: another run may be writing both, and end with a map that says more.
+        // Before the map is read: another run may be writing both, and its last map says more.
         let mut file = own(&args.to)?;
         let opened = Self::of_file(args, core, source, &mut file).await;
         if opened.is_err() && file.is_new() {

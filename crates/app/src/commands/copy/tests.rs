@@ -13,7 +13,7 @@ use crate::cli::{Cli, CliCommand};
 
 const SIZE_BYTES: u64 = 64 << 20;
 
-/// A drive with a bad place, that is gone after so many reads and says of everything that it is bad.
+/// A drive with a bad place. After so many reads it is gone, and calls every place bad.
 struct Dying {
     bad: Range<u64>,
     reads_left: AtomicU64,

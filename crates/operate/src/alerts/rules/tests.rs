@@ -255,22 +255,9 @@ fn states_of_members_and_of_the_array_are_alerts_while_they_last() {
             |w| {
                 w.rules.spares.insert(w.array.uuid.clone().unwrap(), 1);
             },
-            |w| {
-                w.array.spares.push(SpareReport {
-                    member: "s".to_owned(),
-                    state: SpareState::Spare,
-                    why: None,
-                })
-            },
+            |w| w.array.spares.push(spare(SpareState::Spare)),
         ),
-        (
-            "FailSpare",
-            |w| {
-                w.array.spares =
-                    vec![SpareReport { member: "s".to_owned(), state: SpareState::Faulty, why: None }]
-            },
-            |w| w.array.spares.clear(),
-        ),
+        ("FailSpare", |w| w.array.spares = vec![spare(SpareState::Faulty)], |w| w.array.spares.clear()),
         (
             "ScrubOverdue",
             |w| w.rules.scrub_overdue_secs = Some(1),
@@ -286,6 +273,10 @@ fn states_of_members_and_of_the_array_are_alerts_while_they_last() {
         end(&mut world);
         assert_eq!(world.look(), ["Recovered"], "{kind}");
     }
+}
+
+fn spare(state: SpareState) -> SpareReport {
+    SpareReport { member: "s".to_owned(), state, why: None }
 }
 
 fn scrub(run: u64, mismatch_sectors: u64, secs: u64) -> ScrubReport {
@@ -443,13 +434,12 @@ fn the_redundancy_that_is_left_is_said_as_it_is() {
 /// while nothing looked.
 #[test]
 fn a_spare_that_is_another_arrays_by_now_has_moved() {
-    let spare = || SpareReport { member: "s".to_owned(), state: SpareState::Spare, why: None };
     let mut state = AlertsState::default();
     let mut tell = |has: [bool; 2], is_first: bool| -> Vec<(String, Option<String>, Option<String>)> {
         let arrays = ["one", "two"].iter().zip(has).map(|(name, has)| {
             let mut array = array(name, "raid1", &["a", "b"]);
             array.uuid = None;
-            array.spares.extend(has.then(spare));
+            array.spares.extend(has.then(|| spare(SpareState::Spare)));
             array
         });
         let report = ServerReport {

@@ -100,6 +100,7 @@ fn a_group_of_which_there_are_several_is_named_by_its_uuid() {
     let [first, second] = [("vm1", &drives[0]), ("vm2", &drives[1])]
         .map(|(name, drive)| Serve::start(&room, &["--name", name], &[drive]));
     let refused = order(&room, &first, "lv remove tank/data").failed(2, "WTL-0007", &["vm1", "vm2"]);
+    first.command(&["stop", "tank/data"]).failed(2, "WTL-0007", &["vm1", "vm2"]);
     let mut words = refused.stderr.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
     let uuid = words.find(|word| word.len() == 38).unwrap();
     order(&room, &first, &format!("lv remove {uuid}/data")).ok();

@@ -78,7 +78,7 @@ impl Servers {
     /// serves.
     ///
     /// # Errors
-    /// There is nothing of that name, or there are several arrays.
+    /// There is nothing of that name, or there are several arrays, or several servers have it.
     pub fn meant(&self, dir: &RuntimeDir, name: &str) -> Result<NamedServed<'_>, Problem> {
         let matches = |array: &ArrayReport| array.name == name || array.uuid.as_deref() == Some(name);
         let found: Vec<_> = self.all_arrays().filter(|meant| matches(meant.arrays[0])).collect();
@@ -91,9 +91,22 @@ impl Servers {
                 "name the array by its UUID",
             ));
         }
-        let array = found.into_iter().next();
-        let of_servers = || self.answered.iter().find_map(|(socket, server)| above(socket, server, name));
-        array.or_else(of_servers).ok_or_else(|| self.not_found(dir, name))
+        if let Some(array) = found.into_iter().next() {
+            return Ok(array);
+        }
+        let mut of_servers = self.answered.iter().filter_map(|(socket, server)| above(socket, server, name));
+        let first = of_servers.next().ok_or_else(|| self.not_found(dir, name))?;
+        let others: Vec<_> = of_servers.collect();
+        if others.is_empty() {
+            return Ok(first);
+        }
+        let servers = std::iter::once(&first).chain(&others).map(|meant| meant.server.server.as_str());
+        Err(Problem::new(
+            Code::SeveralVolumes,
+            format!("{} servers have something called {name}", 1 + others.len()),
+            format!("these are {}", list(servers)),
+            "name the array or the group by its UUID, or the server",
+        ))
     }
 
     fn all_arrays(&self) -> impl Iterator<Item = NamedServed<'_>> {

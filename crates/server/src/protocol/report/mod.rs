@@ -1,0 +1,160 @@
+//! The shapes of `wattle status --json`, which are also what a server tells over its control
+//! socket.
+//!
+//! Sizes are integers of bytes, times RFC 3339. Fields are only ever added: an older server leaves
+//! out what it does not know, so what was added later has a default.
+
+mod array;
+mod members;
+mod scrubs;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::reservations::ReservationReport;
+pub use array::{
+    ArrayReport, BitmapReport, CacheGrowthReport, CachePauseReport, CacheReport, Counters, EventReport,
+    Health, RangeReport, RecordStateReport, TunedReport,
+};
+pub use members::{
+    LATENCY_BOUNDS, LatencyReport, MemberReport, PathReport, RecordedReport, RemoteReport, RemoteState,
+    RequestsReport, SeatState, SpareReport, SpareState, TrafficReport,
+};
+pub use scrubs::{
+    CoveredReport, JobStatus, LimitReport, MismatchReport, ScrubLeft, ScrubRecordReport, ScrubReport,
+};
+
+/// A server and its arrays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerReport {
+    /// Its name.
+    pub server: String,
+    /// Its process.
+    pub pid: u32,
+    /// What it serves.
+    pub arrays: Vec<ArrayReport>,
+    /// What lies on the arrays and is offered to clients in their stead.
+    #[serde(default)]
+    pub volumes: Vec<VolumeReport>,
+    /// The volume groups that it has open.
+    #[serde(default)]
+    pub groups: Vec<GroupReport>,
+    /// Its threads, and how much work they did.
+    #[serde(default)]
+    pub threads: Vec<ThreadReport>,
+    /// What limits and shares do to volumes; those of which nothing is set and none waited are not
+    /// listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub qos: Vec<VolumeQosReport>,
+    /// Points in time since which it is known what has changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<CheckpointReport>,
+    /// Volumes of which NVMe hosts have registered or reserved something.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reservations: Vec<ReservationReport>,
+}
+
+/// A checkpoint of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointReport {
+    /// The volume.
+    pub volume: String,
+    /// The checkpoint.
+    pub name: String,
+    /// When it was made, in UTC.
+    pub since: String,
+    /// How much has changed since, at most.
+    pub changed_bytes: u64,
+}
+
+/// The quality of service of a volume, counted since it was offered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeQosReport {
+    /// Its name: that of the array, or of what lies on it.
+    pub volume: String,
+    /// What `wattle set` changes.
+    pub settings: BTreeMap<String, String>,
+    /// Requests that a limit or a share was looked at for. Without limits, and as the only volume
+    /// of its server, it has none.
+    pub requests: u64,
+    /// The bytes of these.
+    pub bytes: u64,
+    /// Requests that its own limits held back.
+    pub limited: u64,
+    /// How long, all together.
+    pub limited_us: u64,
+    /// Held back now.
+    pub waiting_limited: u64,
+    /// Requests that waited for those of other volumes.
+    pub shared: u64,
+    /// How long, all together.
+    pub shared_us: u64,
+    /// Waiting for other volumes now.
+    pub waiting_shared: u64,
+    /// Thousandths of a request that it and others may have under way on a core, where a volume
+    /// with a `latency_goal` is in use and this one has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth_thousandths: Option<u64>,
+}
+
+/// A volume that clients are offered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeReport {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// The smallest request that is efficient.
+    #[serde(default)]
+    pub io_min_bytes: u64,
+    /// The request size that keeps every drive busy; 0 if there is none.
+    #[serde(default)]
+    pub io_opt_bytes: u64,
+    /// It is never written.
+    pub read_only: bool,
+    /// Nothing was recognised on it when the server started, and nothing was written since.
+    #[serde(default)]
+    pub blank: bool,
+    /// The ways to it.
+    pub exports: Vec<String>,
+}
+
+/// A volume group that a server has open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupReport {
+    /// Its name.
+    pub name: String,
+    /// Its id, as LVM2 shows it.
+    pub uuid: String,
+    /// The arrays that it lies on, by UUID.
+    #[serde(default)]
+    pub arrays: Vec<String>,
+    /// All of its extents.
+    #[serde(default)]
+    pub size_bytes: u64,
+    /// The extents that new volumes can have; extents that are not to be allocated are none.
+    #[serde(default)]
+    pub free_bytes: u64,
+}
+
+/// What a name that is no array's stands for: the arrays that the group or volume lies on, or that
+/// the partition is of; none if there is no such thing.
+pub fn below(groups: &[GroupReport], name: &str) -> Vec<String> {
+    let owner = name.split_once('/').map_or(name, |(group, _)| group);
+    if let Some(group) = groups.iter().find(|group| group.name == owner || group.uuid == name) {
+        return group.arrays.clone();
+    }
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let part = name.rsplit_once(":p").filter(|(_, text)| number(text));
+    part.map(|(whole, _)| whole.to_owned()).into_iter().collect()
+}
+
+/// A thread of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadReport {
+    /// Its name.
+    pub name: String,
+    /// Processor time since it was started.
+    pub cpu_ms: u64,
+}

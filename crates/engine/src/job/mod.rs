@@ -42,6 +42,7 @@ mod control;
 mod copies;
 mod findings;
 mod hold;
+mod next;
 mod pace;
 mod parity;
 

@@ -1,4 +1,4 @@
-//! The loop: what is to be done next, and one sweep over the array doing it.
+//! The loop, and one sweep over the array.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use wattle_rt::{Core, CoreIx, Instant, race};
 
-use super::control::{Control, Progress, targets};
+use super::control::{Control, Progress};
 use super::findings::Findings;
+use super::next::next;
 use super::pace::Throttle;
 use super::report::{JobEnd, JobFailure, JobKind};
 use super::share::Clients;
@@ -20,7 +21,7 @@ use super::{JobShard, JobTuning, RepairSource};
 use crate::cores::on_every_core;
 use crate::hints::HintShard;
 use crate::model::fixed::Fixed;
-use crate::model::geometry::{Geometry, Level, LevelKind};
+use crate::model::geometry::LevelKind;
 use crate::model::health::{Health, MemberState, Occupant, Trust};
 use crate::model::invariant::invariant;
 use crate::model::units::{MemberIx, SECTOR_BYTES, Sector};
@@ -71,34 +72,6 @@ async fn drop_aborted(core: &Core, home: &Home, control: &Control) {
     if control.abort.replace(false) && control.drop_request(core.now(), JobEnd::Aborted) {
         home.abandon_sums().await;
     }
-}
-
-/// What is to be done, and where.
-fn next(control: &Control, health: &Health, fixed: &Fixed) -> Option<(Task, Range<Sector>, Recording)> {
-    if health.broken || control.paused.get() || control.frozen.get() {
-        return None;
-    }
-    let tried = |action| control.gave_up.borrow().contains(&(action, health.epoch));
-    let geometry = &fixed.geometry;
-    let synced = geometry.sync_sectors();
-    if !health.trust.complete(synced) && !tried(JobKind::Resync) {
-        let from = if is_last_copy(health, geometry) { synced } else { health.trust.below };
-        return Some((Task::Resync, from..synced, Recording::Off));
-    }
-    let targets = targets(health);
-    if !targets.is_empty() && !tried(JobKind::Recover) {
-        let lowest = health.rebuilding().map(|(_, valid_below)| valid_below).min().unwrap_or_default();
-        let end = geometry.member_sectors(MemberIx(0));
-        return Some((Task::Recover(targets), lowest.min(end)..end, Recording::Off));
-    }
-    let request = control.request.borrow();
-    request.as_ref().map(|asked| (asked.task.clone(), asked.range.clone(), asked.record))
-}
-
-/// Whether a mirror of whole copies has one left, which cannot disagree with another: nothing is
-/// read for a resync.
-fn is_last_copy(health: &Health, geometry: &Geometry) -> bool {
-    geometry.level() == Level::Raid1 && health.writable().len() == 1
 }
 
 /// A step under way.

@@ -313,7 +313,7 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
             let hold = connection.account.take(&connection.core, 0).await;
             let payload = u32::try_from(request.payload_bytes(connection.agreed.headers));
             let payload = payload.map_err(|_| ReadEnd::NotARequest)? as usize;
-            connection.from_client(payload, input, async |input| input.skip(payload).await).await?;
+            connection.take_from_client(payload, input, async |input| input.skip(payload).await).await?;
             connection.reply(&request, hold, Err(errno));
             return Ok(());
         }
@@ -381,13 +381,13 @@ async fn write_replies(connection: Rc<Connection>) {
 
 impl Connection {
     async fn payload(&self, input: &mut Input, length: usize) -> Result<Buf, Ended> {
-        let payload = self.from_client(length, input, async |input| input.payload(length).await).await;
+        let payload = self.take_from_client(length, input, async |input| input.payload(length).await).await;
         payload.map(BufMut::freeze)
     }
 
     /// Takes what belongs to a request: a client that does not send it is waited for, and counts as
     /// idle after some time.
-    async fn from_client<T>(
+    async fn take_from_client<T>(
         &self,
         length: usize,
         input: &mut Input,

@@ -385,8 +385,8 @@ mod tests {
             verdict.remarks
         };
         let both = [
-            "The last check found 8 sectors that do not agree.",
-            "In the last check 16 sectors could not be compared.",
+            "The last check found that 8 sectors do not agree.",
+            "The last check found that 16 sectors could not be compared.",
         ];
         assert_eq!(remarks(vec![run("done", 8, 16)]), both);
         assert_eq!(remarks(vec![run("aborted", 0, 0), run("done", 8, 16)]), both);

@@ -9,7 +9,6 @@ help: ## this list
 
 test: deps lint ## everything CI runs: format, lints, all tests, the Linux guest
 	$(CARGO) test --workspace --no-fail-fast
-	$(CARGO) build -p wattle-app
 	scripts/journeys/all
 
 journeys: ## what five kinds of new users type, with the binary that is built
@@ -18,6 +17,7 @@ journeys: ## what five kinds of new users type, with the binary that is built
 lint: ## rustfmt, clippy without warnings, shellcheck where it is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -- -D warnings
 	@if command -v shellcheck > /dev/null; then shellcheck -x -P guest:guest/mdadm:scripts/journeys guest/build guest/run guest/init guest/service guest/lib.sh guest/jobs/* guest/mdadm/{mdadm,shim.sh,mdstat,mdsys,mdset,raid6check} $(shell find scripts -maxdepth 1 -type f) scripts/journeys/* contrib/debian/scripts/* .ci/run; \
 	else echo "SKIPPED: shellcheck is not installed"; fi
 	scripts/supply check

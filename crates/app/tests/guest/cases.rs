@@ -145,6 +145,11 @@ impl Case {
         self.has_bitmap() && self.keys.contains_key("fail") && !self.keys.contains_key("crash")
     }
 
+    /// Whether members list bad blocks.
+    pub fn lists_bad(&self) -> bool {
+        self.keys.contains_key("bad")
+    }
+
     /// Slots that stay empty without an order: a bitmap brings members back, spares take
     /// over.
     pub fn empty_slots_left(&self) -> usize {

@@ -36,6 +36,9 @@ pub fn check_changeable(group: &GroupScan, state: State) -> Result<(), Problem> 
     if group.is_overtaken {
         return Err(problems::overtaken(name));
     }
+    if group.is_in_doubt {
+        return Err(problems::in_doubt(name));
+    }
     let missing = group.missing();
     let recorded = vg.pvs.iter().filter(|pv| pv.is_missing()).map(|pv| pv.id.to_string());
     let missing: Vec<_> = missing.into_iter().chain(recorded).collect();

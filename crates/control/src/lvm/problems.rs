@@ -19,6 +19,16 @@ pub(crate) fn overtaken(group: &str) -> Problem {
     )
 }
 
+pub(super) fn in_doubt(group: &str) -> Problem {
+    Problem::new(
+        Code::GroupNotWritten,
+        format!("{group}: it is in doubt whether its last change is durable"),
+        "a drive failed while that was written; after a power cut the group may be as it was before, so that nothing is changed on top of it, \
+         and what it changed is only read",
+        "see what is wrong with the drive; stop the server of the group and start it again, which shows what counts",
+    )
+}
+
 pub(super) fn no_label(member: &str) -> Problem {
     Problem::new(
         Code::ReadFailed,

@@ -86,7 +86,8 @@ impl Stack {
             // The requests that wait go on.
             // Invariant: what is written to one place must not be lost to a text that names the
             // other. Either may count after a power cut, until a later commit is durable.
-            let in_doubt = copied.is_ok() && !matches!(problem.code, Code::Changed | Code::ReadFailed);
+            let is_new = copied.is_ok() && !matches!(problem.code, Code::Changed | Code::ReadFailed);
+            let in_doubt = is_new || self.in_doubt.contains(&(group_id, at));
             if in_doubt {
                 self.in_doubt.insert((group_id, at));
             }
@@ -292,6 +293,7 @@ impl Stack {
             Some(mut group) if group.text == text && group.problem.is_none() => {
                 // All of them were held meanwhile: one that did not take the text has its data.
                 group.older.fill(None);
+                group.is_in_doubt = written.is_err();
                 self.follow(core, group_id, group, written.is_err()).await?;
             }
             // Neither the text before the change nor the one after it.

@@ -64,8 +64,9 @@ impl Stack {
     /// Lets what runs be as the new text has it.
     ///
     /// Invariant: while it is in doubt that this text is durable, nothing is written that would be
-    /// lost with it: what changed is only read, nothing new runs, and no physical volume is let go
-    /// of, until a later text is durable.
+    /// lost with it: what changed is only read, nothing new runs, no physical volume is let go of,
+    /// and the group is not changed any more. Names change nothing: what runs goes on under its
+    /// own.
     pub(super) async fn follow(
         &mut self,
         core: &Core,
@@ -79,7 +80,7 @@ impl Stack {
         for old in &before.vg.lvs {
             let now = &mut self.groups[group_id];
             match now.vg.lvs.iter().find(|lv| lv.id == old.id) {
-                Some(lv) if same_name && lv.name == old.name => {
+                Some(lv) if in_doubt || same_name && lv.name == old.name => {
                     let was_in_doubt = self.in_doubt.remove(&(group_id, lv.id));
                     if was_in_doubt || lv.segments != old.segments || lv.is_writable() != old.is_writable() {
                         changed.push(lv.id);

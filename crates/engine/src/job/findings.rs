@@ -89,6 +89,8 @@ pub(super) struct Findings {
     pub not_listed: u64,
     pub mismatch_sectors: u64,
     pub agreed_sectors: u64,
+    /// Anything was written, also by steps that are repeated.
+    pub has_written: bool,
     pub unreadable_sectors: u64,
     pub late_sectors: u64,
     pub alone_sectors: u64,
@@ -98,6 +100,16 @@ pub(super) struct Findings {
 }
 
 impl Found {
+    /// What counts of a step that is done again: what was made to agree is not found again.
+    pub fn of_repeated(self) -> Self {
+        Self { repaired: self.repaired, ..Self::default() }
+    }
+
+    /// Whether anything was written.
+    pub fn has_written(&self) -> bool {
+        self.repaired + self.agreed_sectors + self.sums.proven_sectors > 0
+    }
+
     /// Adds a place behind those that were found before, joined with the last if it continues it.
     pub fn add(&mut self, next: Mismatch) {
         if !self.mismatches.last_mut().is_some_and(|last| last.join(&next)) {

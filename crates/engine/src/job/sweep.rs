@@ -305,7 +305,9 @@ impl<'a> Sweep<'a> {
             self.with_progress(|progress| {
                 let (core, clients) = outcome.clients;
                 progress.throttle.saw_clients(now, core, clients);
-                progress.findings.take(outcome.found);
+                progress.findings.has_written |= outcome.found.has_written();
+                // A step that did not end is repeated, and finds it again.
+                progress.findings.take(if done { outcome.found } else { outcome.found.of_repeated() });
                 for (seat, time) in outcome.busy {
                     *progress.busy.entry(seat).or_default() += time;
                 }
@@ -557,6 +559,12 @@ impl<'a> Sweep<'a> {
     async fn end(mut self, complete: bool) {
         let control = self.control;
         let now = self.core.now();
+        // What was repaired until then is durable, too. An array that stops, or has stopped
+        // working, does without.
+        let goes_on = !control.halted.get() && !self.home.health().broken;
+        if !complete && goes_on && self.has_repaired() {
+            let _ = self.home.settle_repair().await;
+        }
         if complete {
             if self.finished().await {
                 control.finish(self.core.now(), JobEnd::Finished);
@@ -599,6 +607,12 @@ impl<'a> Sweep<'a> {
         Occupant { seat, since: self.seats[seat.index()].0 }
     }
 
+    /// Whether it is a repair, and wrote something.
+    fn has_repaired(&self) -> bool {
+        let wrote = self.with_progress(|progress| progress.findings.has_written);
+        matches!(*self.task, Task::Repair(_)) && wrote.unwrap_or_default()
+    }
+
     /// Everything was gone over: records what that means.
     async fn finished(&mut self) -> bool {
         match &*self.task {
@@ -628,13 +642,7 @@ impl<'a> Sweep<'a> {
                 true
             }
             Task::Check | Task::Repair(_) => {
-                let wrote = |progress: &mut Progress| {
-                    let findings = &progress.findings;
-                    findings.repaired + findings.agreed_sectors + findings.sums.proven_sectors > 0
-                };
-                let wrote = self.with_progress(wrote).unwrap_or_default();
-                if wrote && matches!(*self.task, Task::Repair(_)) && self.home.settle_repair().await.is_err()
-                {
+                if self.has_repaired() && self.home.settle_repair().await.is_err() {
                     return false;
                 }
                 self.control.request.borrow_mut().take();

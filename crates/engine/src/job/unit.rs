@@ -80,6 +80,8 @@ pub(super) struct Step<'a> {
     pub reads: &'a Rc<JobReads>,
     pub task: &'a Task,
     pub found: Found,
+    /// Of what was found, what is known to agree now.
+    pub agreed_sectors: u64,
     pub busy: BTreeMap<MemberIx, Duration>,
     /// What is known of sums, and taken, if anything is.
     pub sums: Option<StepSums>,
@@ -136,6 +138,7 @@ pub(super) async fn run(
         reads: &jobs.reads,
         task: &task,
         found: Found::default(),
+        agreed_sectors: 0,
         busy: BTreeMap::new(),
         sums: None,
         at: range.clone(),
@@ -218,11 +221,21 @@ impl Step<'_> {
     /// Writes. A write that a member does not take is recorded as bad on it, or the member is
     /// failed.
     pub async fn store(&mut self, writes: Writes) -> Result<(), Trouble> {
+        let stored = self.note_and_put(writes).await;
+        // What was planned to agree does once every member has taken it.
+        match stored {
+            Ok(true) => self.agreed_sectors = self.found.agreed_sectors,
+            _ => self.found.agreed_sectors = self.agreed_sectors,
+        }
+        stored.map(drop)
+    }
+
+    async fn note_and_put(&mut self, writes: Writes) -> Result<bool, Trouble> {
         // What a recovery gives to the members that it fills has no sums.
         if !writes.runs.is_empty() && !matches!(self.task, Task::Recover(_)) {
             self.note(self.at.clone()).await?;
         }
-        self.store_proven(writes).await
+        self.put(writes).await
     }
 
     /// Sums of a range of the space of `Geometry::sync_sectors` say nothing any more.
@@ -232,8 +245,13 @@ impl Step<'_> {
 
     /// As [`Self::store`], of what a sum has proved.
     pub async fn store_proven(&mut self, writes: Writes) -> Result<(), Trouble> {
+        self.put(writes).await.map(drop)
+    }
+
+    /// Whether every member has taken the writes.
+    async fn put(&mut self, writes: Writes) -> Result<bool, Trouble> {
         if writes.runs.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let health = self.shard.members.health();
         // Before anything is queued: what is given back with a write under way is overtaken by
@@ -259,7 +277,10 @@ impl Step<'_> {
         let lost = outcome.failed();
         self.shard.state.settle(outcome, WriteCost::Sectors, no_room).await.map_err(trouble)?;
         let health = self.health()?;
-        if lost.iter().all(|seat| health.state(seat).writable()) { Ok(()) } else { Err(Trouble::Changed) }
+        match lost.iter().all(|seat| health.state(seat).writable()) {
+            true => Ok(lost.is_empty()),
+            false => Err(Trouble::Changed),
+        }
     }
 
     /// Records that sectors of a member hold nothing: before anything relies on the member there.

@@ -117,7 +117,7 @@ pub(crate) async fn write(
     if writes.is_empty() {
         return Err(VolumeError::Broken);
     }
-    let mut outcome = Outcome::default();
+    let mut outcome = Outcome::of(durability);
     for (seat, sectors, write) in writes {
         outcome.note(&health, seat, sectors, write.await);
     }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use wattle_rt::{IoError, IoErrorKind};
+use wattle_rt::{Durability, IoError, IoErrorKind};
 
 use crate::model::error::VolumeError;
 use crate::model::health::Health;
@@ -21,6 +21,8 @@ pub(crate) struct WriteLoss {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub losses: Vec<WriteLoss>,
+    /// The writes were forced: where one fails, the drive's next flush does, too.
+    pub forced: bool,
     /// Sectors that were listed as bad and took the write.
     pub mended: Vec<(MemberIx, Range<Sector>)>,
 }
@@ -46,6 +48,11 @@ pub(crate) enum NoRoom {
 }
 
 impl Outcome {
+    /// Of writes that are as durable as this.
+    pub fn of(durability: Durability) -> Self {
+        Self { forced: durability == Durability::Fua, ..Self::default() }
+    }
+
     /// Takes note of what became of a write to a member, planned in `health`.
     pub fn note(
         &mut self,

@@ -302,15 +302,22 @@ impl Home {
         if !health.holds(member) {
             return Ok(());
         }
-        let is_needed = !health.broken && !self.has_ended() && self.makes_up_for_bad_sectors(seat);
-        let listed = changed_bad(&health, seat, |bad| bad.insert(sectors.clone()));
-        let good = (0..health.slots() as u16).map(MemberIx).filter_map(|slot| {
-            let ranges = mended.iter().filter(|(on, _)| *on == slot).map(|(_, range)| range.clone());
-            changed_bad(&health, slot, |bad| ranges.for_each(|range| bad.remove(range)))
-                .map(|bad| (slot, bad))
-        });
-        // All in one record: what others took now is what makes up for this member.
-        let changes: Vec<_> = listed.map(|bad| (seat, bad)).into_iter().chain(good).collect();
+        let is_trusted = health.parity_trusted(&self.fixed.geometry);
+        let is_needed =
+            is_trusted && !health.broken && !self.has_ended() && self.makes_up_for_bad_sectors(seat);
+        // All in one record: what others took now is what makes up for this member. Its own list
+        // loses what it took as well, and has last what it did not.
+        let change = |slot: MemberIx| {
+            let bad = changed_bad(&health, slot, |bad| {
+                let ranges = mended.iter().filter(|(on, _)| *on == slot).map(|(_, range)| range.clone());
+                ranges.for_each(|range| bad.remove(range));
+                if slot == seat {
+                    bad.insert(sectors.clone());
+                }
+            });
+            bad.map(|bad| (slot, bad))
+        };
+        let changes: Vec<_> = (0..health.slots() as u16).map(MemberIx).filter_map(change).collect();
         if !is_needed || !changes.iter().all(|(slot, bad)| has_room(&health, *slot, bad)) {
             return self.fail_in_turn([seat].into_iter().collect(), FailCause::Write).await;
         }

@@ -68,7 +68,9 @@ impl StateShard {
     async fn exclude(&self, outcome: &Outcome) -> Result<(), VolumeError> {
         match &outcome.losses[..] {
             // Sectors of several members would have to be weighed against each other.
-            [WriteLoss { seat, sectors, error }] if error.kind() == IoErrorKind::Medium => {
+            [WriteLoss { seat, sectors, error }]
+                if error.kind() == IoErrorKind::Medium && !outcome.forced =>
+            {
                 let (member, sectors, mended) =
                     (self.occupant(*seat), sectors.clone(), outcome.mended.clone());
                 self.home(move |home| async move { home.missed_write(member, sectors, &mended).await }).await

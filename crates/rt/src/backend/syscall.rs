@@ -277,6 +277,8 @@ struct Queue {
     /// Drives that have something to do, by descriptor.
     drives: BTreeMap<i32, DriveQueue>,
     idle: usize,
+    /// Threads that were started and have not looked for a job yet.
+    starting: usize,
     stop: bool,
 }
 
@@ -289,13 +291,16 @@ struct DriveQueue {
 }
 
 impl Queue {
-    fn put(&mut self, drive: i32, key: OpKey, op: Op, drive_threads_max: usize) {
+    /// Takes an operation, and says whether another thread is to be started for it.
+    fn put(&mut self, drive: i32, key: OpKey, op: Op, drive_threads_max: usize) -> bool {
         let queue = self.drives.entry(drive).or_default();
         if queue.begun == drive_threads_max {
-            return queue.waiting.push_back((key, op));
+            queue.waiting.push_back((key, op));
+            return false;
         }
         queue.begun += 1;
         self.jobs.push_back((key, op));
+        self.jobs.len() > self.idle + self.starting
     }
 
     /// An operation of a drive ended.
@@ -329,6 +334,7 @@ impl PoolShared {
     fn work(&self) {
         SignalMask::block_all();
         let mut queue = self.queue();
+        queue.starting -= 1;
         loop {
             if let Some((key, mut op)) = queue.jobs.pop_front() {
                 drop(queue);
@@ -363,8 +369,8 @@ impl Pool {
 
     fn give(&mut self, key: OpKey, op: Op) {
         let mut queue = self.shared.queue();
-        queue.put(drive_of(&op), key, op, self.shared.drive_threads_max);
-        let more = queue.jobs.len() > queue.idle;
+        let more = queue.put(drive_of(&op), key, op, self.shared.drive_threads_max);
+        queue.starting += usize::from(more);
         drop(queue);
         self.shared.work.notify_one();
         if more {
@@ -374,9 +380,12 @@ impl Pool {
             match thread {
                 Ok(thread) => self.threads.push(thread),
                 // One thread is enough, if slower; without any the work is done right here.
-                Err(_) if !self.threads.is_empty() => {}
+                Err(_) if !self.threads.is_empty() => self.shared.queue().starting -= 1,
                 Err(_) => {
-                    let job = self.shared.queue().jobs.pop_back();
+                    let mut queue = self.shared.queue();
+                    queue.starting -= 1;
+                    let job = queue.jobs.pop_back();
+                    drop(queue);
                     if let Some((key, mut op)) = job {
                         let drive = drive_of(&op);
                         let result = answer(|| execute(&mut op));
@@ -470,7 +479,8 @@ mod tests {
     fn a_drive_that_does_not_answer_leaves_threads_to_the_others() {
         let mut queue = Queue::default();
         let op = || Op::Flush { device: None };
-        (0..10).for_each(|key| queue.put(1, OpKey(key), op(), 3));
+        let more: Vec<bool> = (0..10).map(|key| queue.put(1, OpKey(key), op(), 3)).collect();
+        assert_eq!(more.iter().filter(|more| **more).count(), 3, "threads for what waits have no use");
         assert_eq!(queue.jobs.len(), 3);
         queue.put(2, OpKey(10), op(), 3);
         assert_eq!(queue.jobs.len(), 4);

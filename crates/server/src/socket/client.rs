@@ -156,11 +156,16 @@ impl Servers {
             [((socket, _), _)] => Ok(Some(socket)),
             _ => {
                 let shown = found.iter().map(|((_, of), group)| format!("{} ({})", group.uuid, of.server));
+                let is_one = found.iter().all(|(_, group)| group.uuid == found[0].1.uuid);
+                let next = match is_one {
+                    true => "they are copies of one group: stop the servers that are not meant",
+                    false => "name the group by its UUID, in the name of a volume too: UUID/VOLUME",
+                };
                 Err(Problem::new(
                     Code::SeveralVolumes,
                     format!("{} volume groups called {name} are being served", found.len()),
                     format!("their UUIDs, and their servers: {}", shown.collect::<Vec<_>>().join(", ")),
-                    "name the group by its UUID, in the name of a volume too: UUID/VOLUME",
+                    next,
                 ))
             }
         }

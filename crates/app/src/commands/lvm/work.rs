@@ -136,7 +136,9 @@ fn no_members() -> Problem {
 pub fn of_a_server(args: &ChangeArgs, before: Option<&Before>, problem: Problem) -> Problem {
     let Some(before) = before.filter(|_| problem.code == Code::Locked) else { return problem };
     let servers = Servers::ask(&runtime_dir(args.runtime.runtime_dir.as_deref()));
-    let Ok(Some(_)) = servers.of_group(&before.id.to_string()) else { return problem };
+    if let Ok(None) = servers.of_group(&before.id.to_string()) {
+        return problem;
+    }
     Problem {
         why: format!("the volume group {} is being served", before.name),
         next: "leave out the members, and its server does it; for `pv`, and for `vg export`, `remove` and `restore`, stop it first \

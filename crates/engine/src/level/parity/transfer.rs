@@ -140,7 +140,7 @@ impl Work<'_> {
                 write(*last, bufs);
             }
         }
-        let mut outcome = Outcome::default();
+        let mut outcome = Outcome::of(durability);
         for (seat, sectors, write) in &mut writes {
             let result = write.await;
             outcome.note(health, *seat, sectors.clone(), result);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use wattle_engine::geometry::Level;
-use wattle_engine::units::{MemberIx, Sector};
+use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, ArrayStatus, MemberSpec, MemberState, Volume};
 use wattle_rt::{Buf, BufMut, Core, Durability};
 
@@ -184,5 +184,42 @@ fn a_replacement_that_does_not_take_a_write_fails_and_the_member_stays() {
         );
         assert_eq!(status.replacements[0].state, MemberState::Faulty, "{case:?}");
         assert_eq!(status.members[0].bad_sectors, 0);
+    }
+}
+
+/// One request of which a member takes one part, that it listed as bad, and misses another.
+#[test]
+fn what_a_member_missed_is_listed_also_where_it_took_something_that_was() {
+    const CHUNK: u64 = 64;
+    // The parity of both ends of a chunk; either write may come first, and fail.
+    for listed in [0, CHUNK - 8] {
+        let mut fixture = Fixture::new(case(Level::Raid5, 2, 4, CHUNK), 6, 1);
+        let mut model = fixture.populate(8);
+        let parity = fixture.geometry.stripe(StripeNo(0)).p().index();
+        let mut spec = fixture.spec();
+        spec.members[parity].bad = [Sector(listed)..Sector(listed + 8)].into_iter().collect();
+        let other = (parity + 1) % 4;
+        spec.members[other].bad = [Sector(200)..Sector(208)].into_iter().collect();
+        fixture.drive(other).poke((OFFSET.0 + 200) * 512, &[0xee; 8 * 512]);
+        let drive = fixture.drive(parity);
+        let at = (CHUNK as usize - 8) * 512;
+        model[at..at + 8192].fill(0x77);
+        let status = run(&mut fixture, spec, async |core, array, volume| {
+            drive.fail_next_writes(1);
+            volume.write(at as u64, Buf::copy_of(&[0x77; 8192]), Durability::Cached).await.unwrap();
+            assert!(content(&volume).await == model, "{listed}");
+            array.status(&core).await
+        });
+        assert!(states(&status).iter().all(|state| *state == MemberState::InSync), "{listed}");
+        assert_eq!(status.members[parity].bad_sectors, 8, "{listed}");
+        // What is not listed is right.
+        let bad = fixture.records.last().unwrap().seats[parity].bad.clone();
+        for sector in (0..CHUNK).filter(|sector| !bad.overlaps(Sector(*sector)..Sector(sector + 1))) {
+            let right = fixture.right(parity, sector, &model).unwrap();
+            assert!(
+                fixture.drive(parity).peek((OFFSET.0 + sector) * 512, 512) == right,
+                "{listed}: {sector}"
+            );
+        }
     }
 }

@@ -162,7 +162,13 @@ impl Identity {
             true => self.ends.forget(&write.bytes),
             false => self.ends.of(&write.bytes).for_each(|(at, byte)| *byte = byte_at(write, data, at)),
         }
-        self.unflushed.extend(entry.map(|entry| (change.span, entry)));
+        if let Some(entry) = entry.filter(|_| !change.span.is_empty()) {
+            // A flush that covers this one covers those before it.
+            let is_within =
+                |span: &Range<u64>| change.span.start <= span.start && span.end <= change.span.end;
+            self.unflushed.retain(|(span, _)| !is_within(span));
+            self.unflushed.push((change.span, entry));
+        }
         self.changed += 1;
     }
 

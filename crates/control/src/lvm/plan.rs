@@ -83,6 +83,9 @@ impl GroupPlan {
     /// # Errors
     /// A [`Problem`]: that group could not be.
     pub fn change(members: &impl Members, group: &GroupScan, after: Vg) -> Result<Self, Problem> {
+        if group.is_in_doubt {
+            return Err(problems::in_doubt(&group.vg.name));
+        }
         let before = Before::of(group);
         let mut places = Vec::new();
         for (pv, member) in group.vg.pvs.iter().zip(&group.devices) {

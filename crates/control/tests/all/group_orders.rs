@@ -276,8 +276,7 @@ fn what_is_in_doubt_is_not_written_and_its_group_is_not_changed() {
         let write = async || lv.write(0, Buf::copy_of(&[7; 512]), Durability::Fua).await;
         write().await.unwrap_err();
         rig.drives[0].header_fails.store(false, SeqCst);
-        rig.drives[1].reads_fail.store(true, SeqCst);
-        move_away(core, stack).await.unwrap_err();
+        create(core, stack, "new", 61).await.unwrap_err();
         write().await.unwrap_err();
     });
 }

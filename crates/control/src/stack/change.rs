@@ -85,7 +85,8 @@ impl Stack {
         if let (Err(problem), Some(at), Some(handle)) = (&moved, at, running) {
             // The requests that wait go on.
             // Invariant: what is written to one place must not be lost to a text that names the
-            // other. Either may count after a power cut, until a later commit is durable.
+            // other. Either may count after a power cut, until a later commit is durable; where the
+            // new text is found, there is none before a restart.
             let is_new = copied.is_ok() && !matches!(problem.code, Code::Changed | Code::ReadFailed);
             let in_doubt = is_new || self.in_doubt.contains(&(group_id, at));
             if in_doubt {

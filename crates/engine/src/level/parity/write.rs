@@ -100,7 +100,7 @@ impl Work<'_> {
                 .await
                 {
                     // Entries are cut so that they can be followed without a member that is lost
-                    // (`ppl::cut`): those of members as they were by then are not waited for.
+                    // (`ppl::cut`): where one was lost while they waited, they are cut anew.
                     Ok(ticket) if self.has_lost_data_since(&health) => {
                         ticket.release(&self.shard.state, true);
                         continue;

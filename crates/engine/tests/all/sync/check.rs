@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wattle_engine::geometry::{Level, LevelKind};
 use wattle_engine::job::{FinishedJob, JobEnd, JobKind, MismatchKind, Pace};
-use wattle_engine::units::{MemberIx, Sector};
+use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, Job, JobError, MemberSpec, RepairSource};
 use wattle_rt::{Core, DriveControl};
 
@@ -464,5 +464,26 @@ fn what_is_reported_repaired_is_durable() {
         });
         run.expect_done();
         fixture.verify(&fixture.slots(), &model, "repaired, and then without what was not durable");
+    }
+}
+
+#[test]
+fn what_a_member_did_not_take_is_not_called_repaired() {
+    let raid5 = CASES.iter().find(|case| case.level == Level::Raid5 && case.members == 4).unwrap();
+    let raid1 = CASES.iter().find(|case| case.level == Level::Raid1 && case.members == 3).unwrap();
+    for (case, source) in
+        [(raid5, RepairSource::ParityFromData), (raid1, RepairSource::CopyFrom(MemberIx(0)))]
+    {
+        let mut fixture = Fixture::new(*case, 12, 1);
+        fixture.populate(44);
+        let slot = match case.level {
+            Level::Raid5 => fixture.geometry.stripe(StripeNo(0)).p().index(),
+            _ => 2,
+        };
+        flip(&fixture.drive(slot), 0, 5);
+        fixture.drive(slot).fail_next_writes(1);
+        let spec = fixture.spec();
+        let report = job(&mut fixture, spec, repair(Some(source))).unwrap();
+        assert_eq!((report.mismatch_sectors, report.agreed_sectors), (1, 0), "{case:?}");
     }
 }

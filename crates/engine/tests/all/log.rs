@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level};
-use wattle_engine::job::JobKind;
+use wattle_engine::job::{JobEnd, JobKind, Pace};
 use wattle_engine::metadata::ArrayRecord;
 use wattle_engine::state::ppl::{LogArea, LogEntry, LogFormat, LogSpec};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};
@@ -515,4 +515,36 @@ fn a_write_that_is_refused_is_in_the_way_of_no_other() {
         assert_eq!(refused, Err(wattle_engine::VolumeError::Unreadable));
         write(&volume, stripes as usize * STRIPE_BYTES, BLOCK, 8).await;
     });
+}
+
+/// Nor one that was ended before it was done: of what it repaired until then.
+#[test]
+fn no_entry_outlives_what_an_aborted_repair_wrote() {
+    let mut fixture = Fixture::new(1);
+    let parity = fixture.parity(0);
+    let (wrong, mut spec) = (fixture.drive(parity), fixture.spec(&[]));
+    // So slow that it is in the middle when it is ended.
+    spec.tuning.sync.pace = Pace { min_bytes_per_second: 0, max_bytes_per_second: 256 << 10 };
+    spec.tuning.sync.step_bytes = 8 << 10;
+    fixture.run(spec, async |core, array, volume| {
+        write(&volume, 0, BLOCK, 1).await;
+        wrong.poke(DATA_BYTES + 512, &[0x55; 512]);
+        write(&volume, BLOCK, BLOCK, 2).await;
+        array.start_job(&core, Job::Repair { range: None, source: None }).await.unwrap();
+        while array.status(&core).await.sync.is_none_or(|sync| sync.mismatch_sectors == 0) {
+            core.sleep(Duration::from_millis(1)).await;
+        }
+        array.abort_job(&core).await;
+        let report = loop {
+            match array.report(&core).await {
+                Some(report) if report.action == JobKind::Repair => break report,
+                _ => core.sleep(Duration::from_millis(1)).await,
+            }
+        };
+        assert_eq!(report.end, JobEnd::Aborted);
+        assert!(report.agreed_sectors > 0, "{report:?}");
+    });
+    for slot in 0..MEMBERS {
+        assert_eq!(fixture.log(slot).1, <[[u64; 3]; 0]>::default(), "slot {slot}");
+    }
 }

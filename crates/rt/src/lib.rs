@@ -55,6 +55,7 @@ pub use memory::buf::{BUF_ALIGN_BYTES, Buf, BufMut};
 pub use memory::hint::about_to_change;
 pub use memory::shared::SharedMemory;
 pub use model::DriveModel;
+pub use op::asked::Asked;
 pub use op::traffic::{Traffic, TrafficTotals};
 pub use op::{Bufs, Completion, Durability, Op, OpKey, Transfer, Unmap};
 pub use placement::{MemoryNodes, NoProcessors, Placement, Processors};

@@ -78,6 +78,9 @@ bugs! {
     /// A core that panicked keeps its tasks and its inbox, and its callers wait for ever. A
     /// simulated core has no thread that could panic alone: `rt/tests/panics.rs` has the test.
     PanickedCoreKeepsMail = "panicked-core-keeps-mail",
+    /// Drives share the room of a core as it comes, so that one that hangs takes all of it. The
+    /// engine's tests of troubles have the world.
+    OneDriveTakesAll = "one-drive-takes-all",
     /// A message that a lease is released is believed whatever the word of the class says. A
     /// simulated world delivers mail before it polls the next task, so no task gives up and no
     /// lease begins while a message is on its way: `lease::words` of the engine has the test.

@@ -274,6 +274,14 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
             Some(format!("wattle replace {array} {name} DEVICE")),
         ));
     }
+    if member.silent_seconds > 0 {
+        decisions.push(about(
+            "it answers nothing, and what needs it waits".to_owned(),
+            format!("the oldest request to it is {} s old", member.silent_seconds),
+            (now.is_redundant() && now.degraded == 0)
+                .then(|| format!("wattle fail {array} {name}   (the array goes on without it)")),
+        ));
+    }
     if member.bad_bytes > 0 {
         decisions.push(about(
             format!("{} bytes of it are bad blocks", member.bad_bytes),

@@ -10,7 +10,7 @@ use wattle_engine::MemberKey;
 use wattle_engine::metadata::{ArrayRecord, FailCause, LocalBoxFuture, Metadata, RecordCause};
 use wattle_engine::planted::Bug;
 use wattle_engine::units::{MemberIx, MemberSet};
-use wattle_rt::Core;
+use wattle_rt::{Core, Instant};
 
 use crate::metadata::Lenient;
 
@@ -91,6 +91,14 @@ pub struct Mutated {
 impl Metadata for Mutated {
     fn failed(&self, members: &[(MemberIx, Option<MemberKey>)], cause: FailCause) {
         self.inner.failed(members, cause);
+    }
+
+    fn waits_since(&self, member: MemberKey) -> Option<Instant> {
+        self.inner.waits_since(member)
+    }
+
+    fn set_given_up(&self, member: MemberKey, given_up: bool) {
+        self.inner.set_given_up(member, given_up);
     }
 
     fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {

@@ -233,6 +233,14 @@ impl Metadata for Watched {
         self.inner.failed(members, cause);
     }
 
+    fn waits_since(&self, member: MemberKey) -> Option<Instant> {
+        self.inner.waits_since(member)
+    }
+
+    fn set_given_up(&self, member: MemberKey, given_up: bool) {
+        self.inner.set_given_up(member, given_up);
+    }
+
     fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             lock(&self.truth).tell(|| format!("commit {record:?} at {:?}", self.core.now()));

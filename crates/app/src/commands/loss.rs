@@ -193,7 +193,8 @@ pub struct LossTotals {
     pub whole: u64,
     pub partial: u64,
     pub missing: u64,
-    /// Of partial files, bytes that are zeros in place of data.
+    /// Of partial files, bytes that could not be read. They are zeros there, but in a copy that was
+    /// gone on with, or onto a drive: that has what was there.
     pub unreadable_bytes: u64,
     /// Of partial files, bytes that were to follow behind their end.
     pub cut_off_bytes: u64,
@@ -347,7 +348,8 @@ impl RescueLoss {
             let _ = write!(text, "; {with_attributes} without their extended attributes");
         }
         if unreadable_bytes > 0 {
-            let _ = write!(text, "; {} are zeros in place of data", units.show(unreadable_bytes));
+            let instead = if self.command == "copy" { "" } else { ", and are zeros" };
+            let _ = write!(text, "; {} could not be read{instead}", units.show(unreadable_bytes));
         }
         let unread: u64 = self.members.iter().map(|member| member.unread_bytes).sum();
         if unread > 0 {

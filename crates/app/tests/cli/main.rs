@@ -37,6 +37,7 @@ mod get_twins;
 mod group_changes;
 mod group_orders;
 mod growing;
+mod hangs;
 mod harness;
 mod integrity;
 mod kills;

@@ -148,6 +148,15 @@ pub enum ArrayEvent {
         /// It is slow.
         slow: bool,
     },
+    /// A member answers nothing although something waits for it, or answers again.
+    Silent {
+        /// Which.
+        member: EventMember,
+        /// Where it is.
+        place: EventPlace,
+        /// It answers nothing.
+        silent: bool,
+    },
     /// Reads of a member failed.
     ReadErrors {
         /// Which.
@@ -249,6 +258,7 @@ impl ArrayEvent {
             | Self::Took { member, .. }
             | Self::Replaced { member, .. }
             | Self::Slow { member, .. }
+            | Self::Silent { member, .. }
             | Self::ReadErrors { member, .. }
             | Self::BadBlocks { member, .. }
             | Self::BadBlocksRepaired { member, .. }
@@ -339,6 +349,10 @@ impl fmt::Display for ArrayEvent {
                 write!(f, "{member} ({place}) is slow: reads go around it where they can")
             }
             Self::Slow { member, place, slow: false } => write!(f, "{member} ({place}) is not slow any more"),
+            Self::Silent { member, place, silent: true } => {
+                write!(f, "{member} ({place}) answers nothing: what needs it waits")
+            }
+            Self::Silent { member, place, silent: false } => write!(f, "{member} ({place}) answers again"),
             Self::ReadErrors { member, place, count } => {
                 write!(f, "{member} ({place}): {count} reads failed")
             }

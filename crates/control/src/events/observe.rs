@@ -31,6 +31,8 @@ pub struct ObservedMember {
     pub bad_bytes: u64,
     /// It is slow.
     pub slow: bool,
+    /// It answers nothing.
+    pub silent: bool,
 }
 
 /// An array as it was seen.
@@ -56,6 +58,7 @@ impl From<&MemberStatus> for ObservedMember {
             read_errors: status.read_errors,
             bad_bytes: status.bad_sectors * SECTOR_BYTES,
             slow: status.slow,
+            silent: status.silent_for().is_some(),
         }
     }
 }
@@ -175,6 +178,9 @@ fn of_seat(
     if after.slow != before.slow {
         events.push(ArrayEvent::Slow { member: member(), place, slow: after.slow });
     }
+    if after.silent != before.silent {
+        events.push(ArrayEvent::Silent { member: member(), place, silent: after.silent });
+    }
     if after.read_errors > before.read_errors && !joined {
         let count = after.read_errors - before.read_errors;
         events.push(ArrayEvent::ReadErrors { member: member(), place, count });
@@ -191,7 +197,14 @@ mod tests {
     use super::*;
 
     fn member(name: Option<&str>, state: MemberState) -> ObservedMember {
-        ObservedMember { name: name.map(str::to_owned), state, read_errors: 0, bad_bytes: 0, slow: false }
+        ObservedMember {
+            name: name.map(str::to_owned),
+            state,
+            read_errors: 0,
+            bad_bytes: 0,
+            slow: false,
+            silent: false,
+        }
     }
 
     fn whole() -> Observed {

@@ -152,13 +152,16 @@ impl From<CommitError> for Problem {
                 "these are what they were, at least in part; the others are done",
                 "see what is wrong with the drive, and repeat the command",
             ),
-            CommitError::Failed { step, .. } => Self::new(
+            CommitError::Failed { step: CommitStep::Text | CommitStep::Precommit, .. } => Self::new(
                 Code::GroupNotWritten,
                 what,
-                match step {
-                    CommitStep::Text | CommitStep::Precommit => "no area counts with the new text: the group is as it was",
-                    CommitStep::Commit => "some header may hold the new text all the same: the group is as it was, or changed",
-                },
+                "no area counts with the new text: the group is as it was",
+                "replace what fails, and repeat the command",
+            ),
+            CommitError::Failed { step: CommitStep::Commit, .. } => Self::new(
+                Code::GroupInDoubt,
+                what,
+                "some header may hold the new text all the same: the group is as it was, or changed",
                 "replace what fails, look with `wattle vg list`, and repeat the command",
             ),
         }

@@ -21,10 +21,10 @@ pub(crate) fn overtaken(group: &str) -> Problem {
 
 pub(super) fn in_doubt(group: &str) -> Problem {
     Problem::new(
-        Code::GroupNotWritten,
-        format!("{group}: it is in doubt whether its last change is durable"),
-        "a drive failed while that was written; after a power cut the group may be as it was before, so that nothing is changed on top of it, \
-         and what it changed is only read",
+        Code::GroupInDoubt,
+        format!("{group}: it is in doubt whether its last change counts"),
+        "a drive failed while that was written; after a power cut the group may be as it was before, or as it was to be, so that nothing is \
+         changed on top of it, and what would be lost with either is only read",
         "see what is wrong with the drive; stop the server of the group and start it again, which shows what counts",
     )
 }

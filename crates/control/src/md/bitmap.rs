@@ -35,9 +35,10 @@ use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 use wattle_engine::{MemberKey, Regions};
 use wattle_format::md::bitmap::{self, HEADER_BYTES, Header};
 use wattle_format::md::{DeviceRole, Features, Superblock};
-use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError};
+use wattle_rt::{Buf, BufMut, Core, Device, Durability, Instant, IoError};
 
 use crate::md::assemble;
+use crate::md::waits::Waits;
 
 /// Where a member's copy is.
 #[derive(Debug, Clone)]
@@ -255,6 +256,7 @@ pub struct BitmapCopies {
     core: Core,
     image: RefCell<Image>,
     copies: RefCell<BTreeMap<MemberKey, Copy>>,
+    waits: Waits,
     /// The header's `events_cleared` is not durable yet.
     cleared_lazily: Cell<bool>,
 }
@@ -303,6 +305,7 @@ impl BitmapCopies {
             core: core.clone(),
             image: RefCell::new(image),
             copies: RefCell::new(copies),
+            waits: Waits::default(),
             cleared_lazily: Cell::new(false),
         })
     }
@@ -317,6 +320,17 @@ impl BitmapCopies {
     /// Lets go of a member that is gone.
     pub fn forget(&self, key: MemberKey) {
         self.copies.borrow_mut().remove(&key);
+        self.waits.forget(key);
+    }
+
+    /// Since when the oldest write of it waits for a member.
+    pub(super) fn waits_since(&self, key: MemberKey) -> Option<Instant> {
+        self.waits.since(&self.core, key)
+    }
+
+    /// Whether what waits for a write of it on a member is answered that it is gone.
+    pub(super) fn set_given_up(&self, key: MemberKey, given_up: bool) {
+        self.waits.set_given_up(&self.core, key, given_up);
     }
 
     /// A member that may come to be in use. Its copy is written whole when it is.
@@ -442,7 +456,8 @@ impl BitmapCopies {
             let image = self.image.borrow();
             for (offset, buf) in runs(&image.bytes, &blocks(&copy.place), copy.place.block_bytes()) {
                 let at = copy.place.offset_bytes + offset as u64;
-                writes.push((*seat, self.core.write(&copy.place.device, at, buf, durability)));
+                let write = self.core.write(&copy.place.device, at, buf, durability);
+                writes.push((*seat, self.waits.watch(*key, write)));
             }
         }
         for (seat, write) in writes {

@@ -30,3 +30,4 @@ pub mod start;
 pub mod sums;
 pub(crate) mod superblocks;
 pub mod verdict;
+mod waits;

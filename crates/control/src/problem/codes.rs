@@ -280,6 +280,10 @@ codes! {
     GroupNotWritten = 136, Failed, "a volume group could not be written",
         "The text is written to every metadata area, and counts from the first header that names it. The message says how far it came. \
          At any moment the group is what it was or what it was to be.";
+    GroupInDoubt = 139, Failed, "it is in doubt which text of a volume group counts",
+        "Every drive failed while it took the header that makes the new text count. Some may hold it all the same, or lose it in a power \
+         cut: the group is what it was, or what it was to be. A server that has it open changes it no more, and only reads what would be \
+         lost with either text, until it is started again.";
     BackupNotWritten = 137, Failed, "a backup could not be written",
         "The text that is about to be replaced is saved first, in LVM2's own format, as `wattle vg restore` and vgcfgrestore read it. Without \
          that nothing is changed. `--backup-dir` says where.";

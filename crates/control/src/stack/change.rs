@@ -82,13 +82,12 @@ impl Stack {
             Ok(()) => self.change(core, group_id, plan, text).await,
             Err(problem) => Err(problem),
         };
-        if let (Err(problem), Some(at), Some(handle)) = (&moved, at, running) {
+        if let (Err(_), Some(at), Some(handle)) = (&moved, at, running) {
             // The requests that wait go on.
             // Invariant: what is written to one place must not be lost to a text that names the
-            // other. Either may count after a power cut, until a later commit is durable; where the
-            // new text is found, there is none before a restart.
-            let is_new = copied.is_ok() && !matches!(problem.code, Code::Changed | Code::ReadFailed);
-            let in_doubt = is_new || self.in_doubt.contains(&(group_id, at));
+            // other.
+            let in_doubt = copied.is_ok() && self.groups[group_id].is_in_doubt;
+            let in_doubt = in_doubt || self.in_doubt.contains(&(group_id, at));
             if in_doubt {
                 self.in_doubt.insert((group_id, at));
             }
@@ -279,6 +278,9 @@ impl Stack {
             Err(problem) => Err(self.refused(core, group_id, problem).await),
             written => written,
         };
+        // Until it is read back, either text may be the one that counts.
+        let may_be_new = written.as_ref().err().is_none_or(|problem| problem.code == Code::GroupInDoubt);
+        self.groups[group_id].is_in_doubt |= may_be_new;
         // Also after a failure some headers may be new: the next change starts from what is there.
         let members = plan.places.iter().map(|place| place.member).zip(devices).collect();
         for (member, physical) in self.read_physical(core, members).await? {

@@ -38,6 +38,10 @@ struct Drive {
     reads_fail: AtomicBool,
     /// The next header that names another text is written, and the drive answers that it is not.
     header_fails: AtomicBool,
+    /// The next one that names another text alone is refused and not written.
+    header_is_refused: AtomicBool,
+    /// Writes are refused, and not done.
+    writes_fail: AtomicBool,
     /// Flushes fail once the metadata area's header names another text than this one.
     flushes_fail_after: Mutex<Option<Location>>,
     /// Reads do.
@@ -46,9 +50,18 @@ struct Drive {
 
 impl Drive {
     fn new() -> Arc<Self> {
-        let (reads_fail, header_fails, flushes_fail_after, reads_fail_after) = Default::default();
-        let bytes = Device::mem(SIZE_BYTES);
-        Arc::new(Self { bytes, reads_fail, header_fails, flushes_fail_after, reads_fail_after })
+        let (reads_fail, writes_fail, header_fails, header_is_refused) = Default::default();
+        let (flushes_fail_after, reads_fail_after, bytes) =
+            (Mutex::default(), Mutex::default(), Device::mem(SIZE_BYTES));
+        Arc::new(Self {
+            bytes,
+            reads_fail,
+            header_fails,
+            header_is_refused,
+            writes_fail,
+            flushes_fail_after,
+            reads_fail_after,
+        })
     }
 
     fn peek(&self, offset_bytes: u64, len_bytes: u64) -> Vec<u8> {
@@ -86,7 +99,14 @@ impl Serve for Served {
 
     fn write(&self, _: &Core, offset: u64, buf: Buf, _: Durability) -> Reply<Result<(), IoError>> {
         let before = self.0.location();
+        let was = self.0.peek(offset, buf.len() as u64);
+        if self.0.writes_fail.load(SeqCst) {
+            return Box::pin(std::future::ready(Err(IoError::MEDIUM)));
+        }
         let mut result = self.0.bytes.write_blocking(offset, &buf);
+        if self.0.location() != before && self.0.header_is_refused.swap(false, SeqCst) {
+            result = self.0.bytes.write_blocking(offset, &was).and(Err(IoError::MEDIUM));
+        }
         if self.0.location() != before && self.0.header_fails.swap(false, SeqCst) {
             result = Err(IoError::MEDIUM);
         }
@@ -250,7 +270,7 @@ fn where_it_is_in_doubt_that_extents_moved_nothing_is_written_to_them() {
         *rig.drives[0].flushes_fail_after.lock().unwrap() = rig.drives[0].location();
         let lv = volume(core, stack, "vg/lv").await;
         let failed = move_away(core, stack).await.unwrap_err();
-        assert_eq!(failed.code, Code::GroupNotWritten, "{failed:?}");
+        assert_eq!(failed.code, Code::GroupInDoubt, "{failed:?}");
         lv.write(0, Buf::copy_of(&[7; 512]), Durability::Fua).await.unwrap_err();
     });
 }
@@ -260,24 +280,59 @@ fn what_is_in_doubt_is_not_written_and_its_group_is_not_changed() {
     with_rig([true, false], async |core, rig, stack| {
         let offers = |stack: &Stack, name: &str| stack.logical_volumes().iter().any(|of| of.name == name);
         rig.drives[0].header_fails.store(true, SeqCst);
-        assert_eq!(create(core, stack, "new", 61).await.unwrap_err().code, Code::GroupNotWritten);
+        assert_eq!(create(core, stack, "new", 61).await.unwrap_err().code, Code::GroupInDoubt);
         assert!(!offers(stack, "vg/new"));
         // What looks free may be the text's before: nothing is zeroed, or moved there.
         rig.drives[0].header_fails.store(false, SeqCst);
         let refused = create(core, stack, "more", 62).await.unwrap_err();
-        assert_eq!(refused.code, Code::GroupNotWritten);
-        assert!(refused.what.contains("in doubt"), "{refused:?}");
+        assert_eq!(refused.code, Code::GroupInDoubt, "{refused:?}");
         assert!(offers(stack, "vg/lv") && !offers(stack, "vg/more"));
     });
     with_rig([true, false], async |core, rig, stack| {
         let lv = volume(core, stack, "vg/lv").await;
         rig.drives[0].header_fails.store(true, SeqCst);
-        assert_eq!(move_away(core, stack).await.unwrap_err().code, Code::GroupNotWritten);
+        assert_eq!(move_away(core, stack).await.unwrap_err().code, Code::GroupInDoubt);
         let write = async || lv.write(0, Buf::copy_of(&[7; 512]), Durability::Fua).await;
         write().await.unwrap_err();
         rig.drives[0].header_fails.store(false, SeqCst);
         create(core, stack, "new", 61).await.unwrap_err();
         write().await.unwrap_err();
+    });
+}
+
+/// A drive that refuses a header may have taken it all the same.
+#[test]
+fn a_group_whose_last_header_was_refused_is_in_doubt_although_the_old_text_is_read() {
+    with_rig([true, false], async |core, rig, stack| {
+        rig.drives[0].header_is_refused.store(true, SeqCst);
+        assert_eq!(create(core, stack, "new", 61).await.unwrap_err().code, Code::GroupInDoubt);
+        let before = rig.bytes();
+        assert_eq!(create(core, stack, "more", 62).await.unwrap_err().code, Code::GroupInDoubt);
+        assert_eq!(move_away(core, stack).await.unwrap_err().code, Code::GroupInDoubt);
+        assert!(before == rig.bytes(), "what the text that was refused names was written");
+        let lv = volume(core, stack, "vg/lv").await;
+        lv.write(0, Buf::copy_of(&[7; 512]), Durability::Fua).await.unwrap();
+    });
+    with_rig([true, false], async |core, rig, stack| {
+        let lv = volume(core, stack, "vg/lv").await;
+        rig.drives[0].header_is_refused.store(true, SeqCst);
+        assert_eq!(move_away(core, stack).await.unwrap_err().code, Code::GroupInDoubt);
+        lv.write(0, Buf::copy_of(&[7; 512]), Durability::Fua).await.unwrap_err();
+    });
+}
+
+#[test]
+fn a_group_whose_text_was_refused_is_as_it_was() {
+    with_rig([true, false], async |core, rig, stack| {
+        let lv = volume(core, stack, "vg/lv").await;
+        let write = async || lv.write(0, Buf::copy_of(&[7; 512]), Durability::Fua).await;
+        rig.drives[0].writes_fail.store(true, SeqCst);
+        assert_eq!(move_away(core, stack).await.unwrap_err().code, Code::GroupNotWritten);
+        rig.drives[0].writes_fail.store(false, SeqCst);
+        write().await.unwrap();
+        create(core, stack, "new", 61).await.unwrap();
+        move_away(core, stack).await.unwrap();
+        write().await.unwrap();
     });
 }
 

@@ -1,5 +1,6 @@
 //! An array on one core: what its level needs to carry requests out.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ pub(crate) struct ArrayShard {
     pub leases: Rc<LeaseShard>,
     /// Bytes that stripes may still take for old blocks and new parity.
     pub stripe_buffers: Semaphore,
+    /// Threads that look for holes of members. One that hangs keeps its own.
+    pub hole_looks: Cell<usize>,
 }
 
 impl ArrayShard {
@@ -39,6 +42,7 @@ impl ArrayShard {
             leases: LeaseShard::new(state, hints.clone(), words),
             hints,
             stripe_buffers: Semaphore::new(fixed.limits.stripe_buffer_bytes),
+            hole_looks: Cell::new(0),
             fixed: fixed.clone(),
         });
         let follower: Rc<dyn Follow> = shard.clone();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use wattle_rt::{
-    Buf, BufMut, Core, Device, Durability, Instant, IoError, IoErrorKind, OpFuture, Traffic, TrafficTotals,
+    Asked, Buf, BufMut, Core, Device, Durability, Instant, IoError, IoErrorKind, Traffic, TrafficTotals,
 };
 
 use super::deadline::Deadlines;
@@ -16,6 +16,7 @@ use crate::model::fixed::Fixed;
 use crate::model::geometry::LevelKind;
 use crate::model::health::{Health, MemberState};
 use crate::model::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
+use crate::planted::{self, Bug};
 
 /// How long a member counts as slow the first time, and at most.
 const SLOW_MIN: Duration = Duration::from_secs(5);
@@ -23,6 +24,9 @@ const SLOW_MAX: Duration = Duration::from_secs(60);
 
 /// What one operation writes: most write a single buffer.
 pub(crate) type Bufs = SmallVec<[Buf; 1]>;
+
+/// A write or flush of a member.
+pub(crate) type Writing = Asked<Result<(), IoError>, fn() -> Result<(), IoError>>;
 
 /// The members of an array as one core sees them.
 pub(crate) struct Members {
@@ -63,6 +67,8 @@ pub(crate) struct Troubles {
     pub read_errors: u64,
     pub late_reads: u64,
     pub slow: bool,
+    /// For how long the oldest operation waits.
+    pub waits: Duration,
     pub traffic: TrafficTotals,
 }
 
@@ -71,6 +77,7 @@ impl Troubles {
         self.read_errors += other.read_errors;
         self.late_reads += other.late_reads;
         self.slow |= other.slow;
+        self.waits = self.waits.max(other.waits);
         self.traffic.add(&other.traffic);
     }
 }
@@ -139,9 +146,21 @@ impl Members {
         load.slow_until.set(Some(now + period));
     }
 
-    /// Whether a member counts as slow.
+    /// Whether a member counts as slow: also for as long as it has not answered what it was asked
+    /// before, since it would not answer more.
     pub fn is_slow(&self, member: MemberIx) -> bool {
-        self.any_slow.get() && self.load(member).slow_until.get().is_some_and(|until| self.core.now() < until)
+        let load = self.load(member);
+        let Some(until) = load.slow_until.get().filter(|_| self.any_slow.get()) else { return false };
+        let now = self.core.now();
+        let hangs = || {
+            let since = self.core.waits_since(&load.traffic);
+            since.is_some_and(|since| now - since > self.deadlines.after())
+        };
+        if now >= until && hangs() && !planted::is(Bug::OneDriveTakesAll) {
+            load.slow_until.set(Some(now + load.slow_for.get()));
+            return true;
+        }
+        now < until
     }
 
     /// The members that count as slow.
@@ -195,10 +214,12 @@ impl Members {
 
     /// What this core saw of the members' troubles, by seat.
     pub fn troubles(&self) -> Vec<Troubles> {
+        let waits = |load: &MemberLoad| Some(self.core.now() - self.core.waits_since(&load.traffic)?);
         let of = |(seat, load): (u16, &MemberLoad)| Troubles {
             read_errors: u64::from(load.read_errors.get()),
             late_reads: load.late_reads.get(),
             slow: self.is_slow(MemberIx(seat)),
+            waits: waits(load).unwrap_or_default(),
             traffic: load.traffic.totals(),
         };
         (0..).zip(&self.loads).map(of).collect()
@@ -227,10 +248,17 @@ impl Members {
         failed
     }
 
-    fn flush_member(&self, member: MemberIx) -> impl Future<Output = Result<(), IoError>> + use<> {
+    fn flush_member(&self, member: MemberIx) -> Writing {
         let flush = self.core.flush(&self.device(member));
         flush.count_in(&self.load(member).traffic, 0);
-        flush
+        flush.until_given_up(|| Err(IoError::GONE))
+    }
+
+    /// Whether nothing is expected any more of the member in a seat, which is to fail: what waits
+    /// for it is answered that it is gone, until another takes the seat.
+    pub fn set_given_up(&self, seat: MemberIx, given_up: bool) {
+        let traffic = &self.load(seat).traffic;
+        if given_up { self.core.give_up(traffic) } else { traffic.expect_again() }
     }
 
     /// Reads data sectors of a member. The operation is queued at once.
@@ -241,10 +269,12 @@ impl Members {
         bufs: Vec<BufMut>,
     ) -> impl Future<Output = (Result<(), IoError>, Vec<BufMut>)> + Unpin + use<> {
         let (device, offset) = self.place(member, sector);
-        let bytes = bufs.iter().map(|buf| buf.len()).sum();
+        let lens: SmallVec<[usize; 8]> = bufs.iter().map(|buf| buf.len()).collect();
         let read = self.core.readv(&device, offset, bufs);
-        read.count_in(&self.load(member).traffic, bytes);
-        read
+        read.count_in(&self.load(member).traffic, lens.iter().sum());
+        read.until_given_up(move || {
+            (Err(IoError::GONE), lens.iter().map(|len| BufMut::alloc(*len)).collect())
+        })
     }
 
     /// Like [`Self::read`], into a single buffer.
@@ -259,7 +289,7 @@ impl Members {
         let bytes = buf.len();
         let read = self.core.read(device, offset, buf);
         read.count_in(&self.load(member).traffic, bytes);
-        read
+        read.until_given_up(move || (Err(IoError::GONE), BufMut::alloc(bytes)))
     }
 
     /// Writes data sectors of a member. The operation is queued at once.
@@ -269,7 +299,7 @@ impl Members {
         sector: Sector,
         bufs: impl Into<Bufs>,
         durability: Durability,
-    ) -> OpFuture<Result<(), IoError>> {
+    ) -> Writing {
         let health = self.health.borrow();
         let (device, offset) = health.place(member, sector);
         let mut bufs = bufs.into();
@@ -282,7 +312,7 @@ impl Members {
             }
         };
         write.count_in(&self.load(member).traffic, bytes);
-        write
+        write.until_given_up(|| Err(IoError::GONE))
     }
 
     /// Decides what a read error means: the member is gone (`true`), or only these sectors could

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wattle_rt::sync::OneshotSender;
 use wattle_rt::{Core, Notify, Semaphore, oneshot};
@@ -112,6 +113,13 @@ impl Home {
 
     pub fn is_dirty(&self) -> bool {
         self.dirty.get()
+    }
+
+    /// For how long the oldest write of the metadata waits for each seat's member.
+    pub fn metadata_waits(&self) -> Vec<Duration> {
+        let (now, health) = (self.core.now(), self.health());
+        let since = |key| self.metadata.waits_since(key?);
+        health.seats.iter().map(|seat| since(seat.key).map_or(Duration::ZERO, |at| now - at)).collect()
     }
 
     pub fn health(&self) -> Arc<Health> {

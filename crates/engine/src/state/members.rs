@@ -9,6 +9,9 @@
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
+
+use wattle_rt::{Device, Either, race};
 
 use super::home::Home;
 use super::{BAD_ENTRY_SECTORS, MemberSpec};
@@ -21,6 +24,9 @@ use crate::model::units::{MemberIx, MemberSet, Sector};
 use crate::model::whom::Whom;
 use crate::planted::{self, Bug};
 use crate::state::metadata::{FailCause, RecordCause};
+
+/// How long an order to fail a member waits for its turn before that member is given up.
+const TURN_TIME: Duration = Duration::from_secs(1);
 
 impl Home {
     /// The seat of a member, if it has one.
@@ -36,9 +42,39 @@ impl Home {
         }
     }
 
-    /// Fails a member on the operator's word, and says where it was.
+    /// Fails a member on the operator's word, and says where it was. A drive that hangs does not
+    /// hold that up, nor does what waits for it wait any longer.
     pub async fn fail_by_operator(self: &Rc<Self>, whom: Whom) -> Result<MemberIx, FailError> {
-        let _turn = self.transition.acquire(1).await;
+        let (_turn, given_up) = match race(self.transition.acquire(1), self.core.sleep(TURN_TIME)).await {
+            Either::First(turn) => (turn, None),
+            Either::Second(()) => {
+                // What has the turn may wait for this very member. It ends with the member failed.
+                let seat = self.can_fail(whom)?;
+                let key = self.set_given_up(seat, true).await;
+                (self.transition.acquire(1).await, Some((seat, key)))
+            }
+        };
+        if let Some((seat, key)) = given_up
+            && self.health().seats[seat.index()].key == key
+            && !self.health().state(seat).writable()
+        {
+            return Ok(seat);
+        }
+        let seat = match (self.can_fail(whom), given_up) {
+            (Err(error), Some((seat, _))) => {
+                // Another failed meanwhile: this one is needed.
+                self.set_given_up(seat, false).await;
+                return Err(error);
+            }
+            (seat, _) => seat?,
+        };
+        let failed = self.fail_in_turn([seat].into_iter().collect(), FailCause::Order).await;
+        self.set_given_up(seat, true).await;
+        failed.map(|()| seat).map_err(|_| FailError::NotRecorded)
+    }
+
+    /// The seat of a member that may be failed by order.
+    fn can_fail(&self, whom: Whom) -> Result<MemberIx, FailError> {
         let health = self.health();
         if self.has_ended() {
             return Err(FailError::Stopped);
@@ -48,12 +84,33 @@ impl Home {
         }
         let seat = self.seat_of(whom).filter(|seat| health.state(*seat).writable());
         let seat = seat.ok_or(FailError::NotPresent(whom))?;
-        let seats: MemberSet = [seat].into_iter().collect();
-        let without = health.apply(&self.fixed.geometry, Event::Failed(seats));
+        let without = health.apply(&self.fixed.geometry, Event::Failed([seat].into_iter().collect()));
         if self.fixed.geometry.redundancy() == 0 || without.broken || self.makes_up_for_bad_sectors(seat) {
             return Err(FailError::LastCopy(seat));
         }
-        self.fail_in_turn(seats, FailCause::Order).await.map(|()| seat).map_err(|_| FailError::NotRecorded)
+        Ok(seat)
+    }
+
+    /// Whether nothing waits any more for the member in a seat, which is to fail or has failed.
+    ///
+    /// What is under way there may land at any time. Invariant: nothing else writes to the drive
+    /// until it has, and no array takes it before: an operation keeps its drive open and so locked.
+    /// What something of ours carries out has no such lock, and is waited for.
+    async fn set_given_up(&self, seat: MemberIx, given_up: bool) -> Option<MemberKey> {
+        let health = self.health();
+        let Seat { key, since: version, ref device, .. } = health.seats[seat.index()];
+        if device.as_ref().is_none_or(Device::is_served) {
+            return key;
+        }
+        key.into_iter().for_each(|key| self.metadata.set_given_up(key, given_up));
+        self.on_every_core(move |shard| async move {
+            // Another may have taken the seat.
+            if shard.members.since(seat) == version {
+                shard.members.set_given_up(seat, given_up);
+            }
+        })
+        .await;
+        key
     }
 
     /// Whether the array could go on without these members, as it is now.

@@ -9,6 +9,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use wattle_rt::Instant;
+
 use crate::model::bad_ranges::BadRanges;
 use crate::model::health::{MemberKey, MemberState};
 use crate::model::units::{MemberIx, MemberSet, Sector};
@@ -114,6 +116,15 @@ pub trait Metadata {
     /// # Errors
     /// As [`Self::commit`].
     fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>>;
+
+    /// Since when the oldest write or flush of the metadata waits for a member.
+    fn waits_since(&self, _member: MemberKey) -> Option<Instant> {
+        None
+    }
+
+    /// Whether nothing is expected any more of a member, which is to fail: what waits for a write of
+    /// the metadata there is answered that it is gone.
+    fn set_given_up(&self, _member: MemberKey, _given_up: bool) {}
 
     /// What keeps the sums of recorded scrubs, for arrays that were started with their shape.
     fn sum_store(&self) -> Option<Rc<dyn SumStore>> {

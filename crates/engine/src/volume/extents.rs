@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use wattle_rt::Device;
+use wattle_rt::{Device, Either, race};
 
 use super::array::ArrayVolume;
 use super::mapped::MappedVolume;
@@ -32,6 +32,8 @@ const LOOK_BYTES_MAX: u64 = 256 << 20;
 const RUNS_MAX: usize = 4096;
 /// Holes of one member that one call learns of.
 const HOLES_MAX: usize = 4096;
+/// Looks for holes at a time, on each core.
+const LOOKS_MAX: usize = 8;
 
 /// Runs in order, those of a kind that touch made one.
 #[derive(Default)]
@@ -163,8 +165,8 @@ impl ArrayVolume {
         runs
     }
 
-    /// The holes of members that the runs lie on. A thread looks for them: it is file systems that
-    /// know.
+    /// The holes of members that the runs lie on; of members that do not answer within the deadline
+    /// for reads, nothing is known. A thread looks for them: it is file systems that know.
     async fn holes_of(&self, health: &Health, runs: &[PlacedRun]) -> BTreeMap<MemberIx, Vec<Range<u64>>> {
         let mut spans: BTreeMap<MemberIx, (Device, Range<u64>)> = BTreeMap::new();
         for (member, range) in runs.iter().flat_map(|run| &run.places) {
@@ -178,8 +180,24 @@ impl ArrayVolume {
                 |(member, (device, span)): (_, (Device, _))| (member, device.holes_blocking(span, HOLES_MAX));
             spans.into_iter().map(found).collect()
         };
-        let nothing_known = |_| members.into_iter().map(|member| (member, Vec::new())).collect();
-        self.shard.core.offload(look).await.unwrap_or_else(nothing_known)
+        let nothing_known = || members.iter().map(|member| (*member, Vec::new())).collect();
+        if self.shard.hole_looks.get() == LOOKS_MAX {
+            return nothing_known();
+        }
+        self.shard.hole_looks.update(|looks| looks + 1);
+        let looking = self.shard.core.spawn({
+            let shard = self.shard.clone();
+            async move {
+                let found = shard.core.offload(look).await;
+                shard.hole_looks.update(|looks| looks - 1);
+                found
+            }
+        });
+        let deadline = self.shard.core.sleep(self.shard.members.deadlines.after());
+        match race(looking, deadline).await {
+            Either::First(found) => found.unwrap_or_else(|_| nothing_known()),
+            Either::Second(()) => nothing_known(),
+        }
     }
 }
 

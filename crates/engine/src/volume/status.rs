@@ -1,6 +1,7 @@
 //! What an array reports of itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use wattle_rt::{Core, TrafficTotals};
 
@@ -65,12 +66,28 @@ pub struct MemberStatus {
     pub late_reads: u64,
     /// It counts as slow: what can be had from others is not asked of it.
     pub slow: bool,
+    /// For how long the oldest operation waits for it, those of the metadata included.
+    pub waits: Duration,
     /// Sectors in its bad-block log.
     pub bad_sectors: u64,
     /// Of copies: it is read only where no other one can be.
     pub write_mostly: bool,
     /// What went to it since it took the slot; what keeps the metadata writes is not in it.
     pub traffic: TrafficTotals,
+}
+
+/// A member that answered nothing for longer than this is silent. A drive that has to spin up
+/// takes less.
+const SILENT_AFTER: Duration = Duration::from_secs(15);
+
+impl MemberStatus {
+    /// For how long it left an operation unanswered, if that is longer than a drive that is well
+    /// needs.
+    #[must_use]
+    pub fn silent_for(&self) -> Option<Duration> {
+        let is_used = matches!(self.state, MemberState::InSync | MemberState::Rebuilding { .. });
+        (is_used && self.waits >= SILENT_AFTER).then_some(self.waits)
+    }
 }
 
 pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
@@ -80,7 +97,14 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         .call(fixed.home, move |core| async move {
             let (home, jobs) = (core.local::<Home>(home_key)?, core.local::<JobShard>(jobs_key)?);
             let (sync, last) = jobs.control.report(core.now());
-            Some((home.is_dirty(), home.reported(), sync, last, jobs.control.decisions()))
+            Some((
+                home.is_dirty(),
+                home.reported(),
+                sync,
+                last,
+                jobs.control.decisions(),
+                home.metadata_waits(),
+            ))
         })
         .await;
     let mut counters = CounterTotals::default();
@@ -99,10 +123,15 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         requests.add(&answered);
         troubles.iter_mut().zip(&more).for_each(|(sum, more)| sum.add(more));
     }
-    let (dirty, health, sync, last, decisions) = match home {
-        Some((dirty, health, sync, last, decisions)) => (dirty, Some(health), sync, last, decisions),
-        None => (false, None, None, None, Vec::new()),
+    let (dirty, health, sync, last, decisions, waits) = match home {
+        Some((dirty, health, sync, last, decisions, waits)) => {
+            (dirty, Some(health), sync, last, decisions, waits)
+        }
+        None => (false, None, None, None, Vec::new(), Vec::new()),
     };
+    for (troubles, waits) in troubles.iter_mut().zip(waits) {
+        troubles.waits = troubles.waits.max(waits);
+    }
     let member = |(seat, troubles): (usize, Troubles)| {
         let who = health.as_ref().map(|health| (health.members[seat], &health.seats[seat]));
         MemberStatus {
@@ -111,6 +140,7 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
             read_errors: troubles.read_errors,
             late_reads: troubles.late_reads,
             slow: troubles.slow,
+            waits: troubles.waits,
             write_mostly: who.is_some_and(|(_, seat)| seat.write_mostly),
             bad_sectors: who.map_or(0, |(_, seat)| seat.bad.sectors()),
             traffic: troubles.traffic,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use wattle_engine::geometry::Level;
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata, NoMetadata};
+use wattle_engine::planted::{self, Bug};
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{
     ArrayHandle, ArraySpec, FailCause, MemberKey, MemberSpec, MemberState, Volume, VolumeError,
@@ -150,6 +151,126 @@ fn a_stalled_member_delays_one_read_by_the_deadline_and_the_next_not_at_all() {
             array.stop(&core).await.unwrap();
         });
         run.expect_done();
+    }
+}
+
+/// Whether clients are answered in each of so many periods of 5 s while a drive hangs, and how many
+/// operations are on their way in the end.
+fn answered_while_a_drive_hangs(periods: usize) -> (bool, usize) {
+    const CLIENTS: u64 = 300;
+    let mut fixture = Fixture::new(Level::Raid5, 3);
+    let control = fixture.world.drive(&fixture.drives[0]);
+    let spec = fixture.spec();
+    let run = fixture.world.run(async move |core: Core| {
+        let array = ArrayHandle::start(&core, spec, Box::new(Recorder::default())).await;
+        fill(&array.volume().open(&core).unwrap()).await;
+        control.stall(Duration::from_secs(3600));
+        let answered = Rc::new(Cell::new(0));
+        for client in 0..CLIENTS {
+            let (volume, answered) = (array.volume().open(&core).unwrap(), answered.clone());
+            let (pause, core_of) = (Duration::from_millis(100), core.clone());
+            core.spawn(async move {
+                for round in 0.. {
+                    let at = (client * 7 + round * 13) * 4096 % (volume.size_bytes() - 4096) / 4096 * 4096;
+                    read(&volume, at, 4096).await;
+                    answered.update(|count| count + 1);
+                    core_of.sleep(pause).await;
+                }
+            });
+        }
+        let mut all = true;
+        for _ in 0..periods {
+            let before = answered.get();
+            core.sleep(Duration::from_secs(5)).await;
+            all &= answered.get() > before;
+        }
+        (all, core.ops_in_flight())
+    });
+    run.expect_done()
+}
+
+/// What was given up keeps its room on the core, which all drives share.
+#[test]
+fn a_drive_that_hangs_does_not_take_the_room_of_the_others() {
+    let (answered, in_flight) = answered_while_a_drive_hangs(30);
+    assert!(answered && in_flight < 700, "answered: {answered}, in flight: {in_flight}");
+    let _planted = planted::plant(&[Bug::OneDriveTakesAll]);
+    assert!(!answered_while_a_drive_hangs(30).0);
+}
+
+/// Levels without redundancy, too, and writes: the operator is told what everything waits for.
+#[test]
+fn a_member_that_answers_nothing_is_said_to_be_silent_until_it_does() {
+    for level in [Level::Raid0, Level::Raid1, Level::Raid5] {
+        let mut fixture = Fixture::new(level, 3);
+        let control = fixture.world.drive(&fixture.drives[0]);
+        let spec = fixture.spec();
+        let run = fixture.world.run(async move |core: Core| {
+            let array = ArrayHandle::start(&core, spec, Box::new(Recorder::default())).await;
+            let volume = array.volume().open(&core).unwrap();
+            fill(&volume).await;
+            let silent = async || {
+                let members = array.status(&core).await.members;
+                members.iter().map(|member| member.silent_for()).collect::<Vec<_>>()
+            };
+            control.stall(Duration::from_secs(60));
+            let write = core.spawn({
+                let volume = array.volume().open(&core).unwrap();
+                async move {
+                    let all = pattern(volume.size_bytes() as usize);
+                    volume.write(0, BufMut::copy_of(&all).freeze(), Durability::Cached).await
+                }
+            });
+            core.sleep(Duration::from_secs(10)).await;
+            assert_eq!(silent().await, [None; 3], "{level}");
+            core.sleep(Duration::from_secs(20)).await;
+            let told = silent().await;
+            let for_long = told[0].is_some_and(|time| time.as_secs() == 30);
+            assert!(for_long && told[1..] == [None; 2], "{level}: {told:?}");
+            core.sleep(Duration::from_secs(31)).await;
+            write.await.unwrap();
+            assert_eq!(silent().await, [None; 3], "{level}");
+            array.stop(&core).await.unwrap();
+        });
+        run.expect_done();
+    }
+}
+
+/// However the array waits for it: for a flush, a record, or a write alone.
+#[test]
+fn an_order_to_fail_a_drive_that_hangs_does_not_wait_for_it() {
+    for level in [Level::Raid1, Level::Raid5] {
+        for waits_for in ["a flush", "a write"] {
+            let mut fixture = Fixture::new(level, 3);
+            let control = fixture.world.drive(&fixture.drives[1]);
+            let spec = fixture.spec();
+            let run = fixture.world.run(async move |core: Core| {
+                let array = ArrayHandle::start(&core, spec, Box::new(Recorder::default())).await;
+                let volume = array.volume().open(&core).unwrap();
+                let bytes = fill(&volume).await;
+                control.stall(Duration::from_secs(600));
+                let begun = core.now();
+                let write = core.spawn({
+                    let (volume, bytes) = (array.volume().open(&core).unwrap(), bytes.clone());
+                    async move {
+                        let all = BufMut::copy_of(&bytes).freeze();
+                        let written = volume.write(0, all, Durability::Cached).await;
+                        if waits_for == "a flush" { volume.flush().await } else { written }
+                    }
+                });
+                core.sleep(Duration::from_secs(20)).await;
+                let seat = array.fail(&core, MemberIx(1)).await.unwrap();
+                assert_eq!(seat, MemberIx(1));
+                write.await.unwrap();
+                let took = core.now() - begun;
+                assert!(took < Duration::from_secs(22), "{level}, {waits_for}: {took:?}");
+                let status = array.status(&core).await;
+                assert_eq!(status.members[1].state, MemberState::Faulty);
+                assert!(read(&volume, 0, bytes.len()).await == bytes);
+                array.stop(&core).await.unwrap();
+            });
+            run.expect_done();
+        }
     }
 }
 

@@ -157,6 +157,9 @@ fn remarks(array: &ArrayReport) -> Vec<String> {
         if member.slow {
             remarks.push(format!("{name} is slow: {} reads went around it.", member.reads_overdue));
         }
+        if member.silent_seconds > 0 {
+            remarks.push(format!("{name} has answered nothing for {} s.", member.silent_seconds));
+        }
         if member.bad_bytes > 0 {
             remarks.push(format!("{name} has bad blocks: {} bytes of it cannot be read.", member.bad_bytes));
         }

@@ -172,6 +172,8 @@ pub struct MemberView {
     pub slow: bool,
     /// How many did.
     pub reads_overdue: u64,
+    /// For how long it has answered nothing.
+    pub silent_seconds: u64,
     /// Its copies are read only where no other one can be.
     pub write_mostly: bool,
     /// Its connection, if it lies across a network.
@@ -366,6 +368,7 @@ fn member_view(
         bad_blocks: member.bad_blocks.iter().take(RANGES_MAX).copied().collect(),
         slow: member.slow,
         reads_overdue: member.reads_overdue,
+        silent_seconds: member.silent_seconds,
         write_mostly: member.write_mostly,
         remote: member.remote.clone(),
         read_p99_us: member.traffic.reads.p99_us,

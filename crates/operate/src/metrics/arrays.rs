@@ -78,6 +78,10 @@ pub(super) const FAMILIES: &[Family] = &[
     counter("wattle_member_read_errors", "Reads that failed, corrected or not."),
     gauge("wattle_member_bad_blocks", "Sectors that hold nothing that can be read."),
     gauge("wattle_member_slow", "Whether reads go around the member because it answers late."),
+    gauge(
+        "wattle_member_silent_seconds",
+        "For how long something waits for the member that it does not answer; 0 below 15 s.",
+    ),
     counter(
         "wattle_member_reads_overdue",
         "Reads that were served from redundancy because the member did not answer in time.",
@@ -330,6 +334,7 @@ fn of_member(all: &mut Exposition, member: &MemberReport, labels: &Labels, seat:
     all.add("wattle_member_read_errors", &labels, member.read_errors);
     all.add("wattle_member_bad_blocks", &labels, member.bad_bytes / SECTOR_BYTES);
     all.add("wattle_member_slow", &labels, u8::from(member.slow));
+    all.add("wattle_member_silent_seconds", &labels, member.silent_seconds);
     all.add("wattle_member_reads_overdue", &labels, member.reads_overdue);
     if let Some(remote) = &member.remote {
         let away = remote.state == wattle_server::protocol::report::RemoteState::Away;

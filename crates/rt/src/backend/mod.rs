@@ -33,6 +33,10 @@ pub trait Backend {
     /// soon. Only called for operations that wait on a peer.
     fn cancel(&mut self, key: OpKey);
 
+    /// The outcome of `key`, a read of a drive, is no longer wanted: if it waits for room it comes
+    /// back at once, and need not begin.
+    fn withdraw(&mut self, key: OpKey);
+
     /// The time.
     fn now(&self) -> Instant;
 

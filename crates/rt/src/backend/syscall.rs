@@ -130,6 +130,12 @@ impl Backend for SyscallBackend {
         }
     }
 
+    fn withdraw(&mut self, key: OpKey) {
+        if let Some(op) = self.pool.withdraw(key) {
+            self.finished.push(Completion { key, result: Err(IoError::from_errno(libc::ECANCELED)), op });
+        }
+    }
+
     fn now(&self) -> Instant {
         self.clock.now()
     }
@@ -397,6 +403,15 @@ impl Pool {
         }
     }
 
+    /// Takes out an operation that waits for others of its drive.
+    fn withdraw(&self, key: OpKey) -> Option<Op> {
+        let mut queue = self.shared.queue();
+        queue.drives.values_mut().find_map(|drive| {
+            let index = drive.waiting.iter().position(|(waiting, _)| *waiting == key)?;
+            drive.waiting.remove(index).map(|(_, op)| op)
+        })
+    }
+
     fn take(&self, done: &mut Vec<Completion>) {
         done.append(&mut self.shared.results());
     }
@@ -404,8 +419,15 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.queue().stop = true;
+        let mut queue = self.shared.queue();
+        queue.stop = true;
+        // A drive that hangs may never let its thread go: it keeps what it works on.
+        let hangs = !queue.drives.is_empty();
+        drop(queue);
         self.shared.work.notify_all();
+        if hangs {
+            return;
+        }
         for thread in self.threads.drain(..) {
             // A thread only makes system calls: it has no way to panic.
             let _ = thread.join();

@@ -89,6 +89,8 @@ pub(crate) enum Kind {
         fd: OwnedFd,
         direct: bool,
         is_block_device: bool,
+        /// Its file system is not known to be on this machine.
+        is_elsewhere: bool,
     },
     Mem(MemDrive),
     Null,
@@ -453,6 +455,18 @@ impl Device {
     /// Whether something above the devices carries out its operations.
     pub(crate) fn is_hosted(&self) -> bool {
         matches!(self.0.kind, Kind::Hosted(_))
+    }
+
+    /// Tells it from the other drives that are open: its descriptor, or where it is in memory.
+    pub(crate) fn number(&self) -> usize {
+        let address = || Arc::as_ptr(&self.0.inner).addr();
+        self.raw_fd().and_then(|fd| usize::try_from(fd).ok()).unwrap_or_else(address)
+    }
+
+    /// Whether a read may wait inside the system call that begins it: through the page cache of a
+    /// file system that asks another process or machine, where the kernel reads ahead.
+    pub(crate) fn waits_to_begin(&self) -> bool {
+        matches!(self.0.kind, Kind::File { is_elsewhere: true, direct: false, .. })
     }
 
     /// The descriptor of a real file or block device.

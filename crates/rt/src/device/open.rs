@@ -181,7 +181,8 @@ fn device_of(
     if size_bytes == 0 {
         return Err(OpenError::Empty);
     }
-    let kind = Kind::File { fd, direct, is_block_device };
+    let is_elsewhere = !is_block_device && !file_system(&fd).is_some_and(is_local);
+    let kind = Kind::File { fd, direct, is_block_device, is_elsewhere };
     let name = text_of_path(path);
     let (writable, losses, held) = (options.write, Arc::default(), OnceLock::new());
     Ok(Device::of_inner(DeviceInner { name, size_bytes, geometry, writable, kind, losses, held }))
@@ -260,6 +261,11 @@ fn file_system(fd: &OwnedFd) -> Option<u32> {
 /// Whether a file on this file system has holes only where it holds no data, also data that the
 /// page cache has not written yet and data kept within the inode.
 fn tells_holes_exactly(file_system: u32) -> bool {
+    is_local(file_system)
+}
+
+/// Whether it lies on drives or in memory of this machine, and the kernel itself reads it.
+fn is_local(file_system: u32) -> bool {
     const EXT2_TO_4: u32 = 0xef53;
     const XFS: u32 = 0x5846_5342;
     const BTRFS: u32 = 0x9123_683e;

@@ -439,6 +439,19 @@ impl Core {
         self.inner.with_backend(|backend| backend.is_simulated())
     }
 
+    /// Since when the oldest operation waits that is counted in `traffic`; `None` if none does.
+    /// Looks through all operations of this core.
+    pub fn waits_since(&self, traffic: &Rc<Traffic>) -> Option<Instant> {
+        self.inner.waits_since(traffic)
+    }
+
+    /// Nothing is expected any more of the drive whose operations are counted in `traffic`, until
+    /// that is [reset](Traffic::reset): what waits for one is woken, and told by
+    /// [`OpFuture::is_given_up`]. The operations themselves run to their end.
+    pub fn give_up(&self, traffic: &Rc<Traffic>) {
+        self.inner.give_up(traffic);
+    }
+
     /// How many operations are queued or in flight on this core.
     pub fn ops_in_flight(&self) -> usize {
         self.inner.in_flight()
@@ -469,6 +482,12 @@ impl<T> OpFuture<T> {
         if let Some(key) = self.key {
             self.core.inner.count_op(key, traffic, bytes as u64);
         }
+    }
+
+    /// Whether it is under way on a drive of which nothing is expected any more; see
+    /// [`Core::give_up`].
+    pub fn is_given_up(&self) -> bool {
+        self.key.is_some_and(|key| self.core.inner.is_given_up(key))
     }
 }
 

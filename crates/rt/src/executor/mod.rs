@@ -58,6 +58,9 @@ impl Drop for Entered {
     }
 }
 
+/// How long a core that ends waits for reads of drives.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// The state of one core.
 pub(crate) struct Inner {
     pub(crate) shared: Arc<CoreShared>,
@@ -284,7 +287,8 @@ impl Inner {
     }
 
     /// Drops every task, timer and local value, then waits for the operations the kernel still
-    /// holds. After this nothing refers to the core from inside itself.
+    /// holds, but not for long for those that change nothing: a drive that hangs would keep the
+    /// process. After this nothing refers to the core from inside itself.
     pub(crate) fn shut_down(self: &Rc<Inner>, wait_for_ops: bool) {
         let _entered = self.enter();
         // Dropping may spawn, put or send again; a bound ends a destructor that never stops.
@@ -313,11 +317,16 @@ impl Inner {
                 self.forget_op(key);
             }
         }
+        let until = self.now() + LINGER;
         while self.in_flight() > 0 {
+            let awaited = self.must_be_awaited();
+            if !awaited && self.now() >= until {
+                break;
+            }
             self.submit();
             // The reap looks for results once more after this and only then blocks.
             self.shared.fall_asleep();
-            self.reap(Wait::Until(None));
+            self.reap(Wait::Until((!awaited).then_some(until)));
         }
     }
 }

@@ -11,6 +11,7 @@ use super::wake::Wake;
 use crate::backend::Wait;
 use crate::base::error::IoError;
 use crate::base::system;
+use crate::base::time::Instant;
 use crate::device::Device;
 use crate::executor::core::Core;
 use crate::executor::serve::{self, Serve, Served};
@@ -20,14 +21,29 @@ use crate::op::{Completion, Op, OpKey, Progress};
 
 pub(super) enum OpState {
     Free,
-    /// `peer`: it waits on a peer, so it is cancelled once its outcome is no longer wanted.
-    /// Anything else runs to its end.
-    Pending {
-        wake: Option<Wake>,
-        wanted: bool,
-        peer: bool,
-    },
+    Pending { wake: Option<Wake>, wanted: bool, kind: OpKind },
     Done(Result<usize, IoError>),
+}
+
+/// What becomes of an operation once its outcome is no longer wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum OpKind {
+    /// It waits on a peer, and is cancelled.
+    Peer,
+    /// It changes nothing: it need not begin, and is not waited for when the runtime ends.
+    Read,
+    /// It runs to its end.
+    Change,
+}
+
+impl OpKind {
+    fn of(op: &Op) -> OpKind {
+        match op {
+            Op::Read(_) => OpKind::Read,
+            op if op.waits_on_peer() => OpKind::Peer,
+            _ => OpKind::Change,
+        }
+    }
 }
 
 pub(super) struct OpSlot {
@@ -48,7 +64,7 @@ fn modelled(device: &Device) -> Option<&ModelledDrive> {
 impl Inner {
     /// Queues an operation for the next batch, or has a task or a model do it.
     pub(crate) fn start(self: &Rc<Inner>, op: Op, started: &'static Location<'static>) -> OpKey {
-        let key = self.new_op(started);
+        let key = self.new_op(OpKind::of(&op), started);
         if let Some(reporting) = Reporting::of(&op) {
             self.ops.borrow_mut()[key.0 as usize].reporting = Some(reporting);
         }
@@ -57,10 +73,6 @@ impl Inner {
             let server = served.server.clone();
             self.start_served(server, key, op, started);
             return key;
-        }
-        if op.waits_on_peer() {
-            self.ops.borrow_mut()[key.0 as usize].state =
-                OpState::Pending { wake: None, wanted: true, peer: true };
         }
         self.in_flight.set(self.in_flight.get() + 1);
         match op.device() {
@@ -129,7 +141,7 @@ impl Inner {
         op: Op,
         at: &'static Location<'static>,
     ) -> OpKey {
-        let key = self.new_op(at);
+        let key = self.new_op(OpKind::of(&op), at);
         let slot = &mut self.ops.borrow_mut()[key.0 as usize];
         (slot.state, slot.op) = (OpState::Done(result), Some(op));
         key
@@ -137,7 +149,7 @@ impl Inner {
 
     /// An operation that is done, and ends with the next reap.
     pub(crate) fn finishing(&self, moved: usize, op: Op, at: &'static Location<'static>) -> OpKey {
-        let key = self.new_op(at);
+        let key = self.new_op(OpKind::of(&op), at);
         self.ops.borrow_mut()[key.0 as usize].op = Some(op);
         self.in_flight.set(self.in_flight.get() + 1);
         self.finishing.borrow_mut().push((key, moved));
@@ -146,9 +158,9 @@ impl Inner {
 
     /// A slot for a drive's operation that is pending. Its content is set in place: to move the
     /// slot costs more than to fill it.
-    fn new_op(&self, started: &'static Location<'static>) -> OpKey {
+    fn new_op(&self, kind: OpKind, started: &'static Location<'static>) -> OpKey {
         let mut ops = self.ops.borrow_mut();
-        let pending = OpState::Pending { wake: None, wanted: true, peer: false };
+        let pending = OpState::Pending { wake: None, wanted: true, kind };
         match self.free_ops.borrow_mut().pop() {
             Some(index) => {
                 let slot = &mut ops[index as usize];
@@ -168,6 +180,43 @@ impl Inner {
         if matches!(slot.state, OpState::Pending { .. }) {
             slot.counted = Some(Counted::new(traffic, bytes, self.turn_time()));
         }
+    }
+
+    /// Since when the oldest operation waits that is counted in `traffic`.
+    pub(crate) fn waits_since(&self, traffic: &Rc<Traffic>) -> Option<Instant> {
+        let ops = self.ops.borrow();
+        let counted = ops.iter().filter_map(|slot| slot.counted.as_ref());
+        counted.filter(|counted| counted.is_in(traffic)).map(Counted::began).min()
+    }
+
+    /// Wakes what waits for operations counted in `traffic`, from now on given up.
+    pub(crate) fn give_up(&self, traffic: &Rc<Traffic>) {
+        let mut wakes = Vec::new();
+        for OpSlot { state, counted, .. } in &mut *self.ops.borrow_mut() {
+            if let (OpState::Pending { wake, .. }, Some(counted)) = (state, counted)
+                && counted.is_in(traffic)
+            {
+                wakes.extend(wake.take());
+            }
+        }
+        traffic.give_up();
+        wakes.into_iter().for_each(|wake| self.wake(wake));
+    }
+
+    /// Whether anything is under way that the runtime waits for at its end: no read, and nothing
+    /// that was given up.
+    pub(super) fn must_be_awaited(&self) -> bool {
+        let given_up = |counted: &Option<Counted>| counted.as_ref().is_some_and(Counted::is_given_up);
+        self.ops.borrow().iter().any(|OpSlot { state, counted, .. }| {
+            matches!(state, OpState::Pending { kind, .. } if *kind != OpKind::Read) && !given_up(counted)
+        })
+    }
+
+    /// Whether an operation is under way and counted in what was given up.
+    pub(crate) fn is_given_up(&self, key: OpKey) -> bool {
+        let slot = &self.ops.borrow()[key.0 as usize];
+        matches!(slot.state, OpState::Pending { .. })
+            && slot.counted.as_ref().is_some_and(Counted::is_given_up)
     }
 
     /// The operation is a flush for the user of `device`, if it was not done at once.
@@ -225,15 +274,15 @@ impl Inner {
                 drop(dropped);
                 return;
             }
-            OpState::Pending { wake, wanted, peer } => {
+            OpState::Pending { kind: OpKind::Change, wake, wanted } => {
                 (*wake, *wanted) = (None, false);
-                if !*peer {
-                    return;
-                }
+                return;
             }
+            OpState::Pending { wake, wanted, .. } => (*wake, *wanted) = (None, false),
         }
+        let is_read = matches!(state, OpState::Pending { kind: OpKind::Read, .. });
         drop(ops);
-        // Not submitted yet: waiting on a peer need not even begin.
+        // Not submitted yet: it need not even begin.
         let mut batch = self.batch.borrow_mut();
         let queued = batch.iter().rposition(|(queued, _)| *queued == key);
         let unstarted = queued.map(|at| batch.remove(at));
@@ -242,6 +291,7 @@ impl Inner {
             Some((key, op)) => {
                 self.complete(Completion { key, result: Err(IoError::from_errno(libc::ECANCELED)), op });
             }
+            None if is_read => self.backend.borrow_mut().withdraw(key),
             None => self.backend.borrow_mut().cancel(key),
         }
     }
@@ -288,7 +338,7 @@ impl Inner {
         // A peer's operation whose outcome is not wanted is not continued; a drive's write is, or
         // it would be torn.
         let abandoned = match &self.ops.borrow()[key.0 as usize].state {
-            OpState::Pending { wanted, peer, .. } => !*wanted && *peer,
+            OpState::Pending { wanted, kind, .. } => !*wanted && *kind == OpKind::Peer,
             _ => unreachable!("a backend completes an operation once"),
         };
         let result = match op.progress(result) {

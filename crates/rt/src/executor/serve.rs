@@ -167,6 +167,11 @@ impl Hosted for Served {
 }
 
 impl Device {
+    /// Whether a [server](Serve) above the devices carries out its operations.
+    pub fn is_served(&self) -> bool {
+        self.place(0).0.hosted::<Served>().is_some()
+    }
+
     /// The connection behind it, if the whole of it lies across a network.
     pub fn link(&self) -> Option<&dyn Link> {
         self.hosted::<Served>()?.server.link()

@@ -14,6 +14,9 @@ pub struct Traffic {
     done: RefCell<TrafficTotals>,
     in_flight: Cell<u64>,
     bytes_in_flight: Cell<u64>,
+    /// How often it was started anew.
+    era: Cell<u64>,
+    given_up: Cell<bool>,
 }
 
 /// What was counted.
@@ -58,9 +61,25 @@ impl Traffic {
         self.bytes_in_flight.get()
     }
 
-    /// Starts anew; what is under way is counted when it completes.
+    /// Starts anew: what is under way is not counted any more. A drive that hangs may never
+    /// complete it, and what is counted next may be another drive's.
     pub fn reset(&self) {
         self.done.take();
+        self.in_flight.set(0);
+        self.bytes_in_flight.set(0);
+        self.given_up.set(false);
+        self.era.update(|era| era + 1);
+    }
+}
+
+impl Traffic {
+    pub(crate) fn give_up(&self) {
+        self.given_up.set(true);
+    }
+
+    /// Something is expected again of a drive that was given up.
+    pub fn expect_again(&self) {
+        self.given_up.set(false);
     }
 }
 
@@ -69,16 +88,35 @@ pub(crate) struct Counted {
     traffic: Rc<Traffic>,
     bytes: u64,
     began: Instant,
+    era: u64,
 }
 
 impl Counted {
     pub(crate) fn new(traffic: &Rc<Traffic>, bytes: u64, began: Instant) -> Counted {
         traffic.in_flight.update(|count| count + 1);
         traffic.bytes_in_flight.update(|all| all + bytes);
-        Counted { traffic: traffic.clone(), bytes, began }
+        Counted { traffic: traffic.clone(), bytes, began, era: traffic.era.get() }
+    }
+
+    /// Whether it still counts in this one.
+    pub(crate) fn is_in(&self, traffic: &Rc<Traffic>) -> bool {
+        Rc::ptr_eq(&self.traffic, traffic) && self.era == traffic.era.get()
+    }
+
+    /// Nothing is expected of its drive any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.traffic.given_up.get() || self.era != self.traffic.era.get()
+    }
+
+    /// When it was queued.
+    pub(crate) fn began(&self) -> Instant {
+        self.began
     }
 
     pub(crate) fn complete(self, op: &Op, now: Instant) {
+        if self.era != self.traffic.era.get() {
+            return;
+        }
         self.traffic.in_flight.update(|count| count - 1);
         self.traffic.bytes_in_flight.update(|all| all - self.bytes);
         let mut done = self.traffic.done.borrow_mut();

@@ -189,6 +189,13 @@ impl Backend for SimBackend {
         }
     }
 
+    fn withdraw(&mut self, key: OpKey) {
+        if let Some(op) = self.lanes.withdraw(key) {
+            let result = Err(IoError::from_errno(libc::ECANCELED));
+            self.withdrawn.push(Completion { key, result, op });
+        }
+    }
+
     fn now(&self) -> Instant {
         self.shared.borrow().now()
     }

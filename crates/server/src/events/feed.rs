@@ -198,6 +198,7 @@ fn describe(told: &mut FeedEvent, event: &ArrayEvent) {
         | ArrayEvent::InSync { place, .. }
         | ArrayEvent::Took { place, .. }
         | ArrayEvent::Slow { place, .. }
+        | ArrayEvent::Silent { place, .. }
         | ArrayEvent::ReadErrors { place, .. }
         | ArrayEvent::RemoteAway { place, .. } => locate(told, *place),
         ArrayEvent::BadBlocks { place, bytes, before_bytes, .. } => {
@@ -241,6 +242,8 @@ fn kind(event: &ArrayEvent) -> FeedKind {
         ArrayEvent::Replaced { .. } => FeedKind::Replaced,
         ArrayEvent::Slow { slow: true, .. } => FeedKind::Slow,
         ArrayEvent::Slow { slow: false, .. } => FeedKind::NotSlow,
+        ArrayEvent::Silent { silent: true, .. } => FeedKind::Silent,
+        ArrayEvent::Silent { silent: false, .. } => FeedKind::NotSilent,
         ArrayEvent::ReadErrors { .. } => FeedKind::ReadErrors,
         ArrayEvent::BadBlocks { .. } => FeedKind::BadBlocks,
         ArrayEvent::BadBlocksRepaired { .. } => FeedKind::BadBlocksRepaired,

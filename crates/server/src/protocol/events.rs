@@ -51,6 +51,10 @@ pub enum FeedKind {
     Slow,
     /// A member is not slow any more.
     NotSlow,
+    /// A member answers nothing, although something waits for it.
+    Silent,
+    /// It answers again.
+    NotSilent,
     /// Reads of a member failed.
     ReadErrors,
     /// What is known of a member's bad blocks changed.

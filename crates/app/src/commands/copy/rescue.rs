@@ -464,8 +464,9 @@ fn source_failed(source: &Device, error: IoError) -> Problem {
     Problem::new(
         Code::ReadFailed,
         format!("{}: {error}", source.name()),
-        "it does not answer any more, at any place",
-        "bring the drive back and run the same command again: it goes on where it stopped",
+        "no place of it can be read any more, nor can those that could be before",
+        "bring the drive back, or mend what else ended it (a server, metadata that another program changed), and run the same command \
+         again: it goes on where it stopped",
     )
 }
 

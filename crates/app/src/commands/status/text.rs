@@ -277,8 +277,11 @@ fn member_row(member: &MemberReport, replacement: bool, screen: Screen) -> Vec<S
     if member.slow {
         state.push_str(&format!(", slow ({} reads went around it)", member.reads_overdue));
     }
+    if member.silent_seconds > 0 {
+        state.push_str(&format!(", no answer for {} s", member.silent_seconds));
+    }
     let state = match member.state {
-        SeatState::InSync if !member.slow => state,
+        SeatState::InSync if !member.slow && member.silent_seconds == 0 => state,
         SeatState::Faulty => screen.style.red(&state),
         _ => screen.style.yellow(&state),
     };

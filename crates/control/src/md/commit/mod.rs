@@ -51,6 +51,7 @@ mod waves;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use wattle_engine::geometry::Geometry;
 use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
@@ -59,13 +60,14 @@ use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES};
 use wattle_engine::{BadRanges, FailCause, MemberKey};
 use wattle_format::md::{DeviceFlags, Features, SUPERBLOCK_BYTES, Superblock, Version};
 use wattle_format::scrub_sums::SumsSignature;
-use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Semaphore};
+use wattle_rt::{Buf, BufMut, Core, Device, Durability, Instant, IoError, OpFuture, Semaphore, race};
 
 use crate::events::{ArrayEvent, EventLog, EventMember, EventPlace};
 use crate::md::assemble::Assembly;
 use crate::md::badblocks::BadLog;
 use crate::md::bitmap::{self, BitmapUnusable};
 use crate::md::sums::ScrubSums;
+use crate::md::waits::{Waits, Writing};
 pub use state::{MdState, Round, SuperblockWrite};
 use waves::waves;
 
@@ -108,6 +110,9 @@ pub(crate) fn own_bytes(superblock: &Superblock) -> usize {
     }
 }
 
+/// How long a round waits for spares.
+const SPARE_TIME: Duration = Duration::from_secs(2);
+
 /// The superblocks of a running md array.
 pub struct MdMetadata {
     core: Core,
@@ -124,6 +129,7 @@ pub struct MdMetadata {
     bitmap: RefCell<Option<Rc<bitmap::BitmapCopies>>>,
     /// Partial parity logs of before are gone, or the engine keeps them.
     logs_settled: Cell<bool>,
+    waits: Waits,
     /// What recorded scrubs remember, if that is kept.
     sums: RefCell<Option<Rc<ScrubSums>>>,
     /// What happens to the array.
@@ -154,6 +160,7 @@ impl MdMetadata {
             bad_logs: RefCell::default(),
             bitmap: RefCell::default(),
             logs_settled: Cell::new(false),
+            waits: Waits::default(),
             sums: RefCell::default(),
             events: EventLog::default(),
         }
@@ -272,6 +279,7 @@ impl MdMetadata {
     fn forget_in_turn(&self, key: MemberKey) {
         self.state.borrow_mut().forget(key);
         self.bad_logs.borrow_mut().remove(&key);
+        self.waits.forget(key);
         if let Some(bitmap) = self.bitmap() {
             bitmap.forget(key);
         }
@@ -369,12 +377,16 @@ impl MdMetadata {
         let members = (0..).map(MemberIx).zip(&record.seats).filter(|(_, who)| who.state.writable());
         // Operations start when they are called: all members flush at once.
         let flushes: Vec<_> = members
-            .filter_map(|(seat, who)| Some((seat, self.core.flush(&self.place(who.key?)?.device))))
+            .filter_map(|(seat, who)| Some((seat, self.flush_of(who.key?, &self.place(who.key?)?))))
             .collect();
         match failures(flushes).await {
             failed if failed.is_empty() => Ok(()),
             failed => Err(failed),
         }
+    }
+
+    fn flush_of(&self, key: MemberKey, place: &SuperblockPlace) -> Writing {
+        self.waits.watch(key, self.core.flush(&place.device))
     }
 
     /// Brings the bitmaps of all members in a round up to its generation.
@@ -390,11 +402,11 @@ impl MdMetadata {
         if let Err(promoted) = self.write_all(&round.promoted).await {
             return Err(self.stay_uneven(round, promoted));
         }
-        let spares: Vec<_> = round
-            .spares
-            .iter()
-            .filter_map(|(key, superblock)| Some(self.write_superblock(&self.place(*key)?, superblock)))
-            .collect();
+        let answers = |(key, _): &&(MemberKey, Superblock)| self.waits.since(&self.core, *key).is_none();
+        let spares = round.spares.iter().filter(answers).filter_map(|(key, superblock)| {
+            Some(self.waits.watch(*key, self.write_superblock(&self.place(*key)?, superblock)))
+        });
+        let spares: Vec<_> = spares.collect();
         let mut failed = MemberSet::EMPTY;
         for wave in self.waves(round, before) {
             let writes = wave.into_iter().filter(|write| !failed.contains(write.seat)).cloned();
@@ -406,10 +418,12 @@ impl MdMetadata {
         if let Err(more) = self.write_all(&newcomers.collect::<Vec<_>>()).await {
             failed = failed.union(&more);
         }
+        // A spare that cannot be written is found out when it is needed; its superblock counts for
+        // nothing until then. Nor is one waited for that hangs.
+        let until = self.core.now() + SPARE_TIME;
         for spare in spares {
-            // A spare that cannot be written is found out when it is needed; its superblock counts
-            // for nothing until then.
-            let _ = spare.await;
+            let left = until.saturating_since(self.core.now());
+            let _ = race(spare, self.core.sleep(left)).await;
         }
         if failed.is_empty() { Ok(()) } else { Err(failed) }
     }
@@ -451,7 +465,8 @@ impl MdMetadata {
     /// Writes superblocks, all at once.
     async fn write_all(&self, writes: &[SuperblockWrite]) -> Result<(), MemberSet> {
         let writes = writes.iter().filter_map(|write| {
-            Some((write.seat, self.write_superblock(&self.place(write.key)?, &write.superblock)))
+            let written = self.write_superblock(&self.place(write.key)?, &write.superblock);
+            Some((write.seat, self.waits.watch(write.key, written)))
         });
         match failures(writes.collect()).await {
             failed if failed.is_empty() => Ok(()),
@@ -463,7 +478,7 @@ impl MdMetadata {
         &self,
         place: &SuperblockPlace,
         superblock: &Superblock,
-    ) -> impl Future<Output = Result<(), IoError>> + use<> {
+    ) -> OpFuture<Result<(), IoError>> {
         let at = superblock.found_at_sectors() * SECTOR_BYTES;
         self.core.write(&place.device, at, place.encode(superblock), Durability::Fua)
     }
@@ -494,7 +509,7 @@ impl MdMetadata {
                 failed.insert(seat);
                 continue;
             };
-            if self.write_images(&place, &log, images).await.is_err() {
+            if self.write_images(key, &place, &log, images).await.is_err() {
                 failed.insert(seat);
                 continue;
             }
@@ -525,17 +540,19 @@ impl MdMetadata {
 
     async fn write_images(
         &self,
+        key: MemberKey,
         place: &SuperblockPlace,
         log: &BadLog,
         images: Vec<Vec<u8>>,
     ) -> Result<(), IoError> {
         if !images.is_empty() {
             // An entry goes only when what was written over the sectors is durable.
-            self.core.flush(&place.device).await?;
+            self.flush_of(key, place).await?;
         }
         for image in images {
             let image = BufMut::copy_of(&image).freeze();
-            self.core.write(&place.device, log.at_bytes, image, Durability::Fua).await?;
+            let write = self.core.write(&place.device, log.at_bytes, image, Durability::Fua);
+            self.waits.watch(key, write).await?;
         }
         Ok(())
     }
@@ -553,7 +570,8 @@ impl MdMetadata {
             let offset = i32::from(write.superblock.ppl()?.offset_sectors);
             let start = write.superblock.sector_from_superblock(offset)?;
             let zeros = Buf::zeros(HEADER_BYTES);
-            Some((write.seat, self.core.write(&place.device, start * SECTOR_BYTES, zeros, Durability::Fua)))
+            let written = self.core.write(&place.device, start * SECTOR_BYTES, zeros, Durability::Fua);
+            Some((write.seat, self.waits.watch(write.key, written)))
         });
         match failures(writes.collect()).await {
             failed if failed.is_empty() => Ok(()),
@@ -596,6 +614,16 @@ impl Metadata for MdMetadata {
         })
     }
 
+    fn waits_since(&self, member: MemberKey) -> Option<Instant> {
+        let bitmap = self.bitmap().and_then(|bitmap| bitmap.waits_since(member));
+        [self.waits.since(&self.core, member), bitmap].into_iter().flatten().min()
+    }
+
+    fn set_given_up(&self, member: MemberKey, given_up: bool) {
+        self.waits.set_given_up(&self.core, member, given_up);
+        self.bitmap().into_iter().for_each(|bitmap| bitmap.set_given_up(member, given_up));
+    }
+
     fn sum_store(&self) -> Option<Rc<dyn SumStore>> {
         Some(self.sums()?)
     }
@@ -627,6 +655,14 @@ impl Metadata for SharedSuperblocks {
 
     fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         self.0.unmark(regions)
+    }
+
+    fn waits_since(&self, member: MemberKey) -> Option<Instant> {
+        self.0.waits_since(member)
+    }
+
+    fn set_given_up(&self, member: MemberKey, given_up: bool) {
+        self.0.set_given_up(member, given_up);
     }
 
     fn sum_store(&self) -> Option<Rc<dyn SumStore>> {

@@ -3,6 +3,8 @@
 
 mod foreign;
 
+mod silent;
+
 mod undo;
 
 use crate::support::real;

@@ -208,12 +208,16 @@ fn spares(seen: &Seen<'_>) -> Option<AlertCondition> {
     })
 }
 
-/// Members that are slow, or have bad blocks.
+/// Members that are slow or silent, or have bad blocks.
 fn members(seen: &Seen<'_>) -> Vec<AlertCondition> {
     let mut holds = Vec::new();
     for member in &seen.array.members {
         let name = name_of(member);
-        if member.slow {
+        if member.silent_seconds > 0 {
+            // Worse than slow: that is told again.
+            let text = words::silent(seen.array, &name, member.silent_seconds);
+            holds.push(seen.of_member(AlertKind::MemberSlow, member, 1, text));
+        } else if member.slow {
             holds.push(seen.of_member(AlertKind::MemberSlow, member, 0, words::slow(seen.array, &name)));
         }
         if member.bad_bytes > 0 {

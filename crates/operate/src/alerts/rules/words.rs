@@ -142,6 +142,18 @@ pub fn slow(array: &ArrayReport, member: &str) -> AlertText {
     text(format!("{}: {member} answers much later than the others", array.name), why, next)
 }
 
+/// A member answers nothing.
+pub fn silent(array: &ArrayReport, member: &str, seconds: u64) -> AlertText {
+    let why = "what needs it waits; the system gives up on a drive after a minute or more, and a hung controller never does".to_owned();
+    let next = match left(array) > 0 {
+        true => {
+            format!("wattle fail {} {}, and the array goes on without it", name(array), shell_word(member))
+        }
+        false => "see what is wrong with the drive and its cable".to_owned(),
+    };
+    text(format!("{}: {member} has answered nothing for {seconds} s", array.name), why, next)
+}
+
 /// A member has bad blocks.
 pub fn bad_blocks(array: &ArrayReport, member: &str, bytes: u64, before: u64) -> AlertText {
     let why = "what they held comes from redundancy, as long as that is there; drives that lose blocks often lose more";

@@ -10,10 +10,11 @@ const State = ({ member }) => {
   const notes = [
     member.filled != null && `${(member.filled / 10).toFixed(1)} %`,
     member.slow && `slow: ${count(member.reads_overdue, 'read', 'reads')} went around it`,
+    member.silent_seconds > 0 && `no answer for ${member.silent_seconds} s`,
     member.write_mostly && 'write-mostly',
     member.remote && member.remote.state !== 'connected' && member.remote.state,
   ].filter(Boolean);
-  return html`<span class=${`seat ${member.state}${member.slow ? ' slow' : ''}`}>${stateWord(member)}</span>${notes.length > 0 && ` ${notes.join(', ')}`}`;
+  return html`<span class=${`seat ${member.state}${member.slow || member.silent_seconds > 0 ? ' slow' : ''}`}>${stateWord(member)}</span>${notes.length > 0 && ` ${notes.join(', ')}`}`;
 };
 
 const Bad = ({ member }) => {

@@ -3,6 +3,7 @@
 use crate::backend::iov;
 use crate::backend::lanes::Room;
 use crate::base::error::IoError;
+use crate::device::Device;
 use crate::memory::arena::Arena;
 use crate::op::Op;
 use io_uring::{opcode, squeue, types};
@@ -50,11 +51,14 @@ impl Flight {
             Some(fd) => fd?,
             None => types::Fd(stream_fd(op)?),
         };
+        let waits_to_begin = op.device().is_some_and(Device::waits_to_begin);
         Some(match op {
             Op::Read(transfer) => {
+                // Begun by a worker of the kernel then: this thread has others to serve.
+                let flags = if waits_to_begin { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
                 let at = transfer.offset + transfer.moved as u64;
                 iov::push_in(transfer.bufs.as_mut_slice(), transfer.moved, iov);
-                match iov[..] {
+                let read = match iov[..] {
                     [one] if registered(&one) => {
                         let read = opcode::ReadFixed::new(fd, one.iov_base.cast(), round(one.iov_len), 0);
                         read.offset(at).build()
@@ -63,7 +67,8 @@ impl Flight {
                         opcode::Read::new(fd, one.iov_base.cast(), round(one.iov_len)).offset(at).build()
                     }
                     _ => opcode::Readv::new(fd, iov.as_ptr(), iov.len() as u32).offset(at).build(),
-                }
+                };
+                read.flags(flags)
             }
             Op::Write(transfer, durability) => {
                 let at = transfer.offset + transfer.moved as u64;

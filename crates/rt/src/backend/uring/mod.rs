@@ -67,6 +67,12 @@ impl UringBackend {
             // Before Linux 5.11 a wait cannot have a timeout of its own.
             return Err(BackendError::UringForbidden { errno: libc::ENOSYS });
         }
+        // What cannot be begun at once waits in a worker of the kernel, of which there are few for all
+        // drives together: each operation may have one, or a drive that hangs would keep all of them.
+        // Before Linux 5.15 that cannot be said.
+        if !planted::is(Bug::OneDriveTakesAll) {
+            let _ = ring.submitter().register_iowq_max_workers(&mut [entries, 0]);
+        }
         // Before Linux 5.13 to register waits for all that is in flight, which may be for ever.
         let may_register = ring.params().is_feature_resource_tagging() && mode != RingMode::Plain;
         Ok(UringBackend {
@@ -272,6 +278,12 @@ impl Backend for UringBackend {
         }
     }
 
+    fn withdraw(&mut self, key: OpKey) {
+        if let Some(op) = self.lanes.withdraw(key) {
+            self.cancelled.push(Completion { key, result: Err(IoError::from_errno(libc::ECANCELED)), op });
+        }
+    }
+
     fn now(&self) -> Instant {
         self.clock.now()
     }
@@ -283,8 +295,8 @@ impl Backend for UringBackend {
 
 impl Drop for UringBackend {
     fn drop(&mut self) {
-        // The core waits for everything before it lets go. If it could not (a panic), the kernel
-        // may still hold memory: leaking it is safe, freeing it is not.
+        // The core waits before it lets go, but not for ever for drives that hang. The kernel may still
+        // hold memory then, as after a panic: leaking it is safe, freeing it is not.
         std::mem::take(&mut self.flights).into_iter().flatten().for_each(std::mem::forget);
         if let Some(arena) = &self.arena {
             draw_no_more_from(arena);
@@ -320,6 +332,22 @@ mod tests {
             ended.push((mode, backend.now() - before < long));
         }
         ended
+    }
+
+    /// A drive that hangs keeps the workers that wait for it.
+    #[test]
+    #[cfg_attr(miri, ignore = "io_uring")]
+    fn each_operation_on_a_drive_may_have_a_worker_of_the_kernel() {
+        let event = Arc::new(EventFd::new().unwrap());
+        let backend = match UringBackend::new(Clock::start(), event, 1024, RingMode::Best) {
+            Ok(backend) => backend,
+            Err(error) => return println!("no io_uring here: {error}"),
+        };
+        let mut workers = [0, 0];
+        match backend.ring.submitter().register_iowq_max_workers(&mut workers) {
+            Ok(()) => assert_eq!(workers[0], 1024),
+            Err(error) => println!("before Linux 5.15: {error}"),
+        }
     }
 
     #[test]

@@ -83,6 +83,9 @@ pub struct MemberReport {
     /// It answers much later than the others, and reads go around it where redundancy allows.
     #[serde(default)]
     pub slow: bool,
+    /// For how long something waits for it that it does not answer; 0 below 15 seconds.
+    #[serde(default)]
+    pub silent_seconds: u64,
     /// Reads that were served from redundancy because it did not answer within the deadline.
     #[serde(default)]
     pub reads_overdue: u64,

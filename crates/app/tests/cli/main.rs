@@ -58,6 +58,7 @@ mod operating;
 mod orders;
 mod overlay;
 mod partial_group;
+mod partitions;
 mod placement;
 mod plan;
 mod plan_apply;

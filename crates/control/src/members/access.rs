@@ -9,6 +9,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use wattle_format::md;
+use wattle_format::partition::Partition;
 use wattle_rt::{BackendError, CoreHandle, Device, OpenError, OpenOptions, beside, path_of_text};
 
 use super::keys::Keyring;
@@ -213,11 +215,24 @@ impl MemberAccess {
             None => Whole::new(self.look_whole(whole)?),
         };
         let table = partitions_of(&shared.member);
-        let found = table.iter().flat_map(|table| &table.partitions).find(|part| part.number == number);
-        let Some(found) = found.filter(|part| part.is_usable()) else {
-            return Err(MemberError::NoPartition { name: name.to_owned(), whole: whole.to_owned() });
+        let partitions = table.iter().flat_map(|table| &table.partitions);
+        let usable: Vec<_> = partitions.filter(|partition| partition.is_usable()).collect();
+        let part = |of: &Partition| Member::part(&shared, name.to_owned(), of.start_sectors, of.len_sectors);
+        // As in a scan: a superblock near the end of the drive may be that of its last partition.
+        // With any other one the table is what an array holds, and not the drive's.
+        let is_of_partition = |place: &u64| {
+            usable.iter().any(|of| {
+                let inside = place.checked_sub(of.start_sectors).filter(|place| *place < of.len_sectors);
+                inside.is_some_and(|place| part(of).is_ok_and(|part| superblocks_at(&part).contains(&place)))
+            })
         };
-        Member::part(&shared, name.to_owned(), found.start_sectors, found.len_sectors)
+        if !superblocks_at(&shared.member).iter().all(is_of_partition) {
+            return Err(MemberError::PartitionOfArray { name: name.to_owned(), whole: whole.to_owned() });
+        }
+        match usable.iter().find(|partition| partition.number == number) {
+            Some(found) => part(found),
+            None => Err(MemberError::NoPartition { name: name.to_owned(), whole: whole.to_owned() }),
+        }
     }
 
     fn look_whole(&self, name: &str) -> Result<Member, MemberError> {
@@ -377,6 +392,16 @@ impl MemberAccess {
         }
         Ok((members, errors))
     }
+}
+
+/// Where valid superblocks of md are on a member, in sectors.
+fn superblocks_at(member: &Member) -> Vec<u64> {
+    let size_sectors = member.size_sectors();
+    let place = |place: md::SuperblockRange| {
+        let bytes = member.read(place.offset_bytes, place.len_bytes).ok()?;
+        Some(md::identify(place.version, &bytes, size_sectors).ok()??.found_at_sectors())
+    };
+    md::scan_component(size_sectors).into_iter().filter_map(place).collect()
 }
 
 /// Also: a file of so long a name cannot be there.

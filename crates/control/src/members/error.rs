@@ -76,6 +76,15 @@ pub enum MemberError {
         /// The drive.
         whole: String,
     },
+    /// `DRIVE:pN` where the partition table is the content of an array that the drive is a member
+    /// of.
+    #[error("{name}: {whole} is a member of an array as a whole, by its superblock")]
+    PartitionOfArray {
+        /// The partition.
+        name: String,
+        /// The drive.
+        whole: String,
+    },
     /// Two names lead to one drive.
     #[error("{name} and {first} are the same file or device")]
     GivenTwice {
@@ -238,6 +247,16 @@ impl From<MemberError> for Problem {
                 what,
                 "its partition table has none of this number that can be used, or it has no table",
                 format!("see `wattle scan {whole}`"),
+            )
+            .of_member(name),
+            MemberError::PartitionOfArray { name, whole } => Self::new(
+                Code::PartitionUnusable,
+                what,
+                "its partition table is what the array holds: what is written past the array its other members do not have",
+                format!(
+                    "give {whole}, and the array's other members: `wattle scan` lists the partitions on it; a superblock that is only left over \
+                     goes first (`wipefs`)"
+                ),
             )
             .of_member(name),
             MemberError::GivenTwice { name, .. } => Self::new(

@@ -173,7 +173,8 @@ codes! {
          look first; `--degraded=auto`, the default, serves it as far as its redundancy goes.";
     PartitionUnusable = 62, Failed, "a partition cannot be used",
         "What its entry in the partition table says cannot be so: it shares sectors with another partition or with the table, or ends before it \
-         starts. Which of two that overlap is right only their contents tell. All other partitions of the drive are used.";
+         starts. Which of two that overlap is right only their contents tell. All other partitions of the drive are used. Or the drive is a \
+         member of an array as a whole, and the table is what the array holds: its partitions are reached through the array.";
     PartitionCutOff = 63, Failed, "a partition ends past the end of its drive",
         "Its end is not there: a copy that stopped early, a drive behind an adapter that hides its end, or the table of a larger array that the \
          drive is a member of. Copy the drive again, whole. The partition is not used, but for an array to say that it is its member; all other \

@@ -45,3 +45,35 @@ fn partitions_of_an_array_are_not_those_of_its_member() {
         run(["cat", &part]).ok();
     }
 }
+
+/// Partitions that are not known are missing, and that is told.
+#[test]
+fn a_table_that_hides_partitions_says_so() {
+    let room = Room::new();
+    let drive = room.device("gpt", 16 << 20);
+    run(["partition", &drive, "--part", "1:1M+4M", "--no-undo"]).ok();
+    let sound = run(["scan", &drive]).ok();
+    assert!(!sound.text().contains("partition table:"), "{}", sound.text());
+    // One copy is enough, and that it is the only one is told.
+    put(&drive, 512 + 40, &[0xff]);
+    for command in ["scan", "examine"] {
+        let said = run([command, &drive]).ok();
+        assert!(said.text().contains("partition table: the primary GPT: its header's checksum"), "{said:?}");
+        let said = run([command, "--json", &drive]).ok().json();
+        assert_eq!(said["members"][0]["table_notes"].as_array().unwrap().len(), 1, "{said}");
+    }
+    put(&drive, (16 << 20) - 512 + 40, &[0xff]);
+    let said = run(["scan", &drive]).failed(1, "WTL-0064", &["the primary GPT", "the backup GPT"]);
+    assert!(said.text().contains("WTL-0064") && !said.text().contains("gpt:p1"), "{}", said.text());
+    run(["cat", &drive]).failed(1, "WTL-0064", &[]);
+
+    // The records of 5 and 6, and the way on leads back to that of 5.
+    let drive = room.device("chain", 16 << 20);
+    put(&drive, 0, &mbr(&[(0x83, 2048, 2048), (0x05, 8192, 16384)]));
+    put(&drive, 8192 * 512, &mbr(&[(0x83, 64, 1024), (0x05, 4096, 4096)]));
+    put(&drive, (8192 + 4096) * 512, &mbr(&[(0x83, 64, 1024), (0x05, 0, 4096)]));
+    let said = run(["scan", &drive]).failed(1, "WTL-0064", &["after number 6", "circle"]);
+    for part in ["p1", "p5", "p6"] {
+        assert!(said.text().contains(&format!("chain:{part}")), "{}", said.text());
+    }
+}

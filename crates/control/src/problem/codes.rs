@@ -179,6 +179,9 @@ codes! {
         "Its end is not there: a copy that stopped early, a drive behind an adapter that hides its end, or the table of a larger array that the \
          drive is a member of. Copy the drive again, whole. The partition is not used, but for an array to say that it is its member; all other \
          partitions of the drive are used.";
+    PartitionsUnknown = 64, Failed, "a partition table does not tell all of its partitions",
+        "Both copies of a GPT are damaged, or the chain of logical partitions breaks off. What lies in partitions that are not known is not found \
+         here, and is still there: copy the drive, and mend the table on the copy (`gdisk`, `testdisk`). Partitions that are known are used.";
 
     SignatureFound = 80, Refused, "the member is not empty",
         "Something is on the member: a superblock, a file system, a partition table, a volume group. Creating an array there \

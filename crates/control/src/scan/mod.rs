@@ -104,8 +104,10 @@ pub struct MemberScan {
     /// Its partition table, if its partitions are members: what an array covers as a whole has
     /// none.
     pub table: Option<PartitionTable>,
-    /// Why partitions in its table are not used.
+    /// Why partitions in its table are not used, or not known.
     pub unused_partitions: Vec<Problem>,
+    /// What else its owner should know of its partition table. All of its partitions are known.
+    pub table_notes: Vec<String>,
     /// What it says as a drive of firmware RAID, if it is one: its parts of volumes are members.
     pub container: Option<ContainerMetadata>,
     /// How it is encrypted; `None` for nearly all, and before it was looked at.
@@ -498,6 +500,7 @@ fn bare(member: Member, origin: MemberOrigin) -> MemberScan {
         physical: None,
         table: None,
         unused_partitions: Vec::new(),
+        table_notes: Vec::new(),
         container: None,
         encryption: None,
         integrity: None,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use wattle_format::md::RawSuperblock;
-use wattle_format::partition::{Partition, PartitionFault};
+use wattle_format::partition::{Partition, PartitionFault, PartitionTable, TableProblem};
 use wattle_format::probe::SignatureKind;
 
 use super::{MemberOrigin, MemberScan, Scan, look_at};
@@ -62,6 +62,7 @@ impl Scan {
             }
         }
         if whole.is_only_a_table() || !parts.is_empty() && whole.facts.is_none() {
+            whole.say_of_table(&table);
             for (partition, fault) in
                 table.partitions.iter().filter_map(|partition| Some((partition, partition.fault?)))
             {
@@ -88,8 +89,26 @@ impl Scan {
 }
 
 impl MemberScan {
-    /// Whether nothing is on it but a partition table. What a boot sector of a file system has in
-    /// the place of a table's entries is code.
+    /// What is not as it should be about its table as a whole.
+    fn say_of_table(&mut self, table: &PartitionTable) {
+        let words = |problems: Vec<&TableProblem>| problems.into_iter().map(ToString::to_string).collect();
+        let (hiding, others): (Vec<_>, Vec<_>) =
+            table.problems.iter().partition(|problem| table.hides_partitions(problem));
+        self.table_notes = words(others);
+        let hiding: Vec<String> = words(hiding);
+        if !hiding.is_empty() {
+            let problem = Problem::new(
+                Code::PartitionsUnknown,
+                format!("{}: {}", self.member.name, hiding.join("; ")),
+                "partitions that may be there are not known, and what lies in them is not found",
+                "copy the drive, and mend the table on the copy (`gdisk`, `testdisk`)",
+            );
+            self.unused_partitions.push(problem.of_member(&self.member.name));
+        }
+    }
+
+    /// Whether nothing is on it but a partition table, and what tables leave of LUKS2. What a boot
+    /// sector of a file system has in the place of a table's entries is code.
     fn is_only_a_table(&self) -> bool {
         let is_table = |kind| matches!(kind, Some(SignatureKind::Mbr | SignatureKind::Gpt));
         self.facts.is_none()

@@ -42,6 +42,20 @@ pub struct PartitionTable {
     pub problems: Vec<TableProblem>,
 }
 
+impl PartitionTable {
+    /// Whether a problem of this table leaves partitions unknown: behind the end of a chain there
+    /// may be more, and in a GPT without a usable copy all of them are.
+    #[must_use]
+    pub fn hides_partitions(&self, problem: &TableProblem) -> bool {
+        match problem {
+            TableProblem::Chain { .. } => true,
+            // Every usable copy has an id.
+            TableProblem::Primary(_) | TableProblem::Backup(_) => self.uuid.is_none(),
+            _ => false,
+        }
+    }
+}
+
 /// Kinds of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableKind {

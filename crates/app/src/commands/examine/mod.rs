@@ -37,6 +37,9 @@ struct MemberReport {
     /// Partitions in its table that are not used, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unused_partitions: Vec<ErrorReport>,
+    /// What else there is to know of its partition table.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    table_notes: Vec<String>,
     problem: Option<ErrorReport>,
 }
 
@@ -100,6 +103,7 @@ fn unopened_report(problem: &Problem) -> MemberReport {
         superblocks: Vec::new(),
         signatures: Vec::new(),
         unused_partitions: Vec::new(),
+        table_notes: Vec::new(),
         problem: Some(problem.into()),
     }
 }
@@ -122,6 +126,7 @@ fn member_report(scan: &MemberScan) -> MemberReport {
         superblocks: superblocks.collect(),
         signatures: scan.signatures.iter().map(ToString::to_string).collect(),
         unused_partitions: scan.unused_partitions.iter().map(ErrorReport::from).collect(),
+        table_notes: scan.table_notes.clone(),
         problem: scan.problem.as_ref().map(ErrorReport::from),
     }
 }
@@ -178,6 +183,9 @@ fn render_member(member: &MemberReport, screen: Screen) -> String {
     }
     for signature in &member.signatures {
         text.push_str(&format!("  {}\n", printable(signature)));
+    }
+    for note in &member.table_notes {
+        text.push_str(&format!("  partition table: {}\n", printable(note)));
     }
     for unused in &member.unused_partitions {
         let (what, code, next) = (printable(&unused.what), &unused.code, printable(&unused.next));

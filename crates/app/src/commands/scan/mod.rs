@@ -153,6 +153,9 @@ struct MemberReport {
     /// Partitions in its table that are not used, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unused_partitions: Vec<ErrorReport>,
+    /// What else there is to know of its partition table.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    table_notes: Vec<String>,
     /// Of a copy of a drive, what is in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     copy: Option<CopyReport>,
@@ -246,10 +249,12 @@ fn first_problem(stack: &Stack) -> Option<Problem> {
         Some(Encryption { state: LockState::Refused(problem), .. }) => Some(problem.clone()),
         _ => member.layer_problem().cloned(),
     };
-    // What is past the end of a drive is missing; other faults of a table lose nothing.
-    let cut_off = scan.members.iter().flat_map(|member| &member.unused_partitions);
-    let cut_off = cut_off.filter(|problem| problem.code == Code::PartitionCutOff).cloned();
-    let of_members = of_members.chain(scan.members.iter().filter_map(not_opened)).chain(cut_off);
+    // What is past the end of a drive, or in partitions that are not known, is missing; other faults
+    // of a table lose nothing.
+    let missing = scan.members.iter().flat_map(|member| &member.unused_partitions);
+    let is_missing = |code| matches!(code, Code::PartitionCutOff | Code::PartitionsUnknown);
+    let missing = missing.filter(|problem| is_missing(problem.code)).cloned();
+    let of_members = of_members.chain(scan.members.iter().filter_map(not_opened)).chain(missing);
     let of_arrays = scan.arrays.iter().filter_map(|array| array.assembly.refusal());
     let of_groups = stack.groups.iter().filter_map(|group| group.problem.clone());
     let needs_older = |group: &GroupScan| {
@@ -399,6 +404,7 @@ fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
             member.encryption.as_ref().map(encryption_words).or_else(layered)
         }),
         unused_partitions: member.unused_partitions.iter().map(ErrorReport::from).collect(),
+        table_notes: member.table_notes.clone(),
         copy: copy_report(&member.member),
         problem: member.problem.as_ref().map(ErrorReport::from),
         in_tree: member.table.is_some()
@@ -427,6 +433,7 @@ fn unopened_report(problem: &Problem) -> MemberReport {
         signatures: Vec::new(),
         note: None,
         unused_partitions: Vec::new(),
+        table_notes: Vec::new(),
         copy: None,
         problem: Some(problem.into()),
         in_tree: false,
@@ -451,7 +458,7 @@ fn render(report: &Report, screen: Screen) -> String {
         .iter()
         .filter(|member| {
             let unknown = member.array.is_none() || !member.signatures.is_empty();
-            let told = member.problem.is_some() || member.note.is_some();
+            let told = member.problem.is_some() || member.note.is_some() || !member.table_notes.is_empty();
             told || !member.unused_partitions.is_empty() || (unknown && !member.in_tree)
         })
         .map(|member| render_stranger(member, screen))
@@ -569,6 +576,9 @@ fn render_stranger(member: &MemberReport, screen: Screen) -> String {
         format!("{name}  {size}{}{}\n", if found.is_empty() { "" } else { ", " }, found.join(", "));
     if let Some(note) = &member.note {
         text.push_str(&format!("  {}\n", printable(note)));
+    }
+    for note in &member.table_notes {
+        text.push_str(&format!("  partition table: {}\n", printable(note)));
     }
     for problem in member.problem.iter().chain(&member.unused_partitions) {
         text.push_str(&render_problem(problem, screen));

@@ -8,8 +8,9 @@
 
 use std::ops::Range;
 
-use crate::bytes::{array, be32, le16, le32, le64};
+use crate::bytes::{array, be32, be64, le16, le32, le64};
 use crate::integrity;
+use crate::luks;
 use crate::lvm::Id;
 use crate::partition::Guid;
 use crate::partition::mbr::Mbr;
@@ -49,6 +50,8 @@ pub enum SignatureKind {
     Luks1,
     /// LUKS version 2.
     Luks2,
+    /// The second header of LUKS version 2. It opens the device where the first one is gone.
+    Luks2Second,
     /// A device of dm-integrity.
     Integrity,
     /// BitLocker.
@@ -97,6 +100,7 @@ impl SignatureKind {
             SignatureKind::Swap => "swap",
             SignatureKind::Luks1 => "LUKS1",
             SignatureKind::Luks2 => "LUKS2",
+            SignatureKind::Luks2Second => "second LUKS2 header",
             SignatureKind::Integrity => "dm-integrity device",
             SignatureKind::BitLocker => "BitLocker",
             SignatureKind::Fat => "vfat",
@@ -162,11 +166,17 @@ const ZFS_RING: Range<u64> = 128 << 10..256 << 10;
 /// Backup GPT, DDF and IMSM, with sectors of 512 or 4096 bytes.
 const TAIL_BYTES: u64 = 8192;
 
-/// Byte ranges to read from a device of `size_bytes`: sorted by place, inside the device, 150 KiB
+/// Byte ranges to read from a device of `size_bytes`: sorted by place, inside the device, 153 KiB
 /// together.
 #[must_use]
 pub fn ranges(size_bytes: u64) -> Vec<Range<u64>> {
-    let wanted = [0..HEAD_BYTES, ISO_AT..ISO_AT + 2048, BTRFS_AT..BTRFS_AT + 4096, ZFS_RING];
+    let mut wanted = vec![0..HEAD_BYTES, ISO_AT..ISO_AT + 2048, BTRFS_AT..BTRFS_AT + 4096, ZFS_RING];
+    for at in luks::SECOND_AT {
+        if !wanted.iter().any(|range| range.contains(&at)) {
+            wanted.push(at..at + 512);
+        }
+    }
+    wanted.sort_unstable_by_key(|range| range.start);
     let clip = |range: Range<u64>| range.start..range.end.min(size_bytes);
     let tail = size_bytes.saturating_sub(TAIL_BYTES)..size_bytes;
     wanted.into_iter().map(clip).chain([tail]).filter(|range| !range.is_empty()).collect()
@@ -185,8 +195,24 @@ pub fn identify(size_bytes: u64, parts: &[(u64, &[u8])]) -> Vec<Signature> {
 
 type Probe = fn(&View<'_>) -> Option<Signature>;
 
-const PROBES: [Probe; 15] =
-    [lvm2, simple, boot_sector, gpt, ext, xfs, btrfs, hfs, swap, luks, bcache, iso, zfs, ddf, imsm];
+const PROBES: [Probe; 16] = [
+    lvm2,
+    simple,
+    boot_sector,
+    gpt,
+    ext,
+    xfs,
+    btrfs,
+    hfs,
+    swap,
+    luks,
+    second_luks,
+    bcache,
+    iso,
+    zfs,
+    ddf,
+    imsm,
+];
 
 /// The parts of a device that could be read.
 struct View<'a> {
@@ -336,6 +362,18 @@ fn luks(view: &View<'_>) -> Option<Signature> {
     Some(Signature { kind, offset_bytes: 0, uuid: text(&block[168..208]), label })
 }
 
+/// It says where it lies: a copy of one elsewhere is none.
+fn second_luks(view: &View<'_>) -> Option<Signature> {
+    let is_one = |block: &&[u8], at| {
+        block.starts_with(&luks::MAGIC_SECOND) && block[6..8] == [0, 2] && be64(block, 256) == at
+    };
+    luks::SECOND_AT.into_iter().find_map(|offset_bytes| {
+        let block = view.at(offset_bytes, 512).filter(|block| is_one(block, offset_bytes))?;
+        let (uuid, label) = (text(&block[168..208]), text(&block[24..72]));
+        Some(Signature { kind: SignatureKind::Luks2Second, offset_bytes, uuid, label })
+    })
+}
+
 fn bcache(view: &View<'_>) -> Option<Signature> {
     const BCACHE: [u8; 16] =
         [0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca, 0x82, 0x65, 0xf5, 0x7f, 0x48, 0xba, 0x6d, 0x81];
@@ -462,6 +500,23 @@ mod tests {
         ];
         for (kind, patches) in rows {
             assert_eq!(kinds(patches), [kind]);
+        }
+    }
+
+    /// Behind a first header of any size, unless it says that it lies elsewhere.
+    #[test]
+    fn second_luks_headers() {
+        for at in luks::SECOND_AT {
+            let size = at + 4096;
+            let mut header = [0; 264];
+            put(&mut header, 0, b"SKUL\xba\xbe\0\x02");
+            put(&mut header, 256, &at.to_be_bytes());
+            let mut device = vec![0; size as usize];
+            put(&mut device, at as usize, &header);
+            let [found] = &probed(&device)[..] else { panic!("one signature at byte {at}") };
+            assert_eq!((found.kind, found.offset_bytes), (SignatureKind::Luks2Second, at));
+            put(&mut device, at as usize + 256, &0_u64.to_be_bytes());
+            assert_eq!(probed(&device), [], "a copy");
         }
     }
 

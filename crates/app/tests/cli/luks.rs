@@ -221,6 +221,44 @@ fn headers_are_found_where_they_are() {
     run(["ls", &whole, "--passphrase-file", &key]).failed(1, "WTL-0305", &["--header"]);
 }
 
+/// Either header of LUKS2 opens a device, so that either is something that is on it.
+#[test]
+fn a_second_header_is_not_overlooked() {
+    if !require("cryptsetup") {
+        return;
+    }
+    let room = Room::new();
+    let (key, image) = (passphrase(&room), room.device("disk", 32 << 20));
+    let other = room.device("other", 32 << 20);
+    luks2(&image, &[]);
+    let signatures = || {
+        let said = run(["scan", "--json", &image, "--passphrase-file", &key]).ok().json();
+        assert!(said["volumes"][0]["encryption"].is_null(), "{said}");
+        said["members"][0]["signatures"].as_array().unwrap().clone()
+    };
+    let whole = fs::read(&image).unwrap();
+    run(["erase", &image, "--no-undo"]).ok();
+    assert_eq!(signatures(), [] as [&str; 0]);
+
+    fs::write(&image, &whole).unwrap();
+    run(["pv", "create", &image, "--on", &image, "--force=signature", "--no-undo"]).ok();
+    assert_eq!(signatures().len(), 1, "{:?}", signatures());
+
+    // A drive whose start was wiped by mistake.
+    fs::write(&image, [&[0; 4096], &whole[4096..]].concat()).unwrap();
+    for args in [
+        &["create", "new", &image, &other, "--level", "1"][..],
+        &["partition", &image, "--part", "1:1M+10M"],
+        &["pv", "create", &image, "--on", &image],
+    ] {
+        room.untouched(|| run(args)).failed(3, "WTL-0080", &["second LUKS2 header at byte 16384"]);
+    }
+    let said = run(["scan", "--json", &image, "--passphrase-file", &key]).ok().json();
+    assert_eq!(said["volumes"][0]["encryption"]["second_header_at_bytes"], 0x4000);
+    run(["erase", &image, "--no-undo"]).ok();
+    assert_eq!(signatures(), [] as [&str; 0]);
+}
+
 /// The layers of a NAS: LUKS on a logical volume on RAID; and of a laptop: LVM in LUKS.
 #[test]
 fn it_nests_with_arrays_and_volume_groups() {

@@ -110,7 +110,8 @@ impl MemberScan {
     /// Whether nothing is on it but a partition table, and what tables leave of LUKS2. What a boot
     /// sector of a file system has in the place of a table's entries is code.
     fn is_only_a_table(&self) -> bool {
-        let is_table = |kind| matches!(kind, Some(SignatureKind::Mbr | SignatureKind::Gpt));
+        use SignatureKind::{Gpt, Luks2Second, Mbr};
+        let is_table = |kind| matches!(kind, Some(Mbr | Gpt | Luks2Second));
         self.facts.is_none()
             && self.physical.is_none()
             && self.superblocks.is_empty()

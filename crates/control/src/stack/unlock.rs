@@ -120,7 +120,8 @@ fn look(seen: &MemberScan, keys: &Keyring) -> Option<Result<Encryption, Problem>
         return Some(Encryption::read(&seen.member, None));
     }
     // A drive whose start was wiped by mistake has this one left.
-    let is_blank = seen.signatures.is_empty()
+    let is_second = |kind: Option<SignatureKind>| kind == Some(SignatureKind::Luks2Second);
+    let is_blank = seen.signatures.iter().all(|signature| is_second(signature.kind))
         && seen.superblocks.is_empty()
         && seen.table.is_none()
         && seen.problem.is_none();

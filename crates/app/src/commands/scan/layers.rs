@@ -626,7 +626,9 @@ pub fn plain_signatures(seen: &MemberScan) -> Vec<String> {
     let shown_below = |signature: &&FoundSignature| match signature.kind {
         Some(SignatureKind::Mbr | SignatureKind::Gpt) => seen.table.is_some(),
         Some(SignatureKind::Lvm2) => seen.physical.is_some(),
-        Some(SignatureKind::Luks1 | SignatureKind::Luks2) => seen.encryption.is_some(),
+        Some(SignatureKind::Luks1 | SignatureKind::Luks2 | SignatureKind::Luks2Second) => {
+            seen.encryption.is_some()
+        }
         Some(SignatureKind::Integrity) => seen.integrity.is_some(),
         Some(SignatureKind::Bcache) => seen.bcache.is_some(),
         _ => false,

@@ -505,3 +505,44 @@ fn members_under_other_names_are_found_and_it_is_said_what_they_were() {
     let same = saving(&room, &format!("undo {log} --dry-run"), &[]).ok();
     assert!(!same.text().contains("it was /"), "{}", same.text());
 }
+
+/// A lock is waited for, and what its owner wrote until then counts.
+#[test]
+fn what_is_written_while_a_command_waits_for_the_lock_is_seen() {
+    let room = Room::new();
+    let drives = room.blank(2, 16 << 20);
+    drives.iter().for_each(|drive| put(drive, 4 << 20, &[7; 4096]));
+    // It starts dirty, as what its members hold is not known.
+    run(["create", "data", &drives[0], &drives[1], "--level", "1", "--no-undo"]).ok();
+    let member = fs::read(&drives[0]).unwrap();
+    for (args, code) in [
+        (&["erase", &drives[0]][..], "WTL-0185"),
+        (&["partition", &drives[0], "--part", "1:1M+10M"], "WTL-0080"),
+    ] {
+        fs::write(&drives[0], vec![0; 16 << 20]).unwrap();
+        let owner = File::options().write(true).open(&drives[0]).unwrap();
+        owner.lock().unwrap();
+        let mut command = wattle();
+        let child = command.args(args).arg("--no-undo").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = child.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(800));
+        owner.write_all_at(&member, 0).unwrap();
+        owner.unlock().unwrap();
+        said(child.wait_with_output().unwrap()).failed(3, code, &["member-0"]);
+        assert!(fs::read(&drives[0]).unwrap() == member, "{args:?}");
+    }
+}
+
+/// A label may name one metadata area any number of times.
+#[test]
+fn a_label_with_many_areas_is_erased_and_taken_back() {
+    use wattle_format::lvm::Label;
+    let room = Room::new();
+    let drive = [room.device("drive", 16 << 20)];
+    run(["pv", "create", &drive[0], "--no-undo"]).ok();
+    let mut label = Label::find(&fs::read(&drive[0]).unwrap()).unwrap().unwrap();
+    label.metadata_areas = vec![label.metadata_areas[0]; 20];
+    put(&drive[0], 512, &label.encode().unwrap());
+    round_trip(&room, "erase", &drive);
+    round_trip(&room, "pv create --force=signature", &drive);
+}

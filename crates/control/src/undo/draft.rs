@@ -117,7 +117,11 @@ pub fn draft(
             let (part, behind) = rest.split_at(rest.len().min(SECTOR_BYTES - skip));
             let state = sectors.at(*site, sector)?;
             state.now[skip..skip + part.len()].copy_from_slice(part);
-            state.written.push(crc32c::crc32c(&state.now));
+            let sum = crc32c::crc32c(&state.now);
+            // A write that changes nothing leaves no other version of a sector.
+            if state.written.last() != Some(&sum) {
+                state.written.push(sum);
+            }
             assert!(state.written.len() <= VERSIONS_MAX, "no command writes a sector so often");
             (at, rest) = (at + part.len() as u64, behind);
         }

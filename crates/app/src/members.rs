@@ -2,7 +2,7 @@
 //! runtime the work is done in.
 
 use wattle_control::assemble::{Degraded, Policy};
-use wattle_control::members::{Member, MemberAccess};
+use wattle_control::members::{Claim, Member, MemberAccess};
 use wattle_control::{ArrayScan, Check, Code, Forced, MemberError, Problem, Scan, scan};
 use wattle_drives::{DriveError, ModelDrive};
 use wattle_rt::{Core, Either, MemoryNodes, Placement, Processors, RuntimeConfig, race};
@@ -16,8 +16,25 @@ use crate::output::{self, text::printable};
 /// # Errors
 /// One cannot be opened or read, or is given twice.
 pub fn look(access: &MemberAccess, names: &[String], force: &Force) -> Result<Scan, Problem> {
-    let members = access.look_all(names)?;
+    look_at(access.look_all(names)?, force)
+}
+
+/// Finds what is on members.
+///
+/// # Errors
+/// One cannot be read.
+pub fn look_at(members: Vec<Member>, force: &Force) -> Result<Scan, Problem> {
     scan::scan(members, forced(force)).map_err(unread)
+}
+
+/// The same members, open to be written and locked: what is looked at from now on stays so. None
+/// for a dry run.
+///
+/// # Errors
+/// Another process has one, or it cannot be written.
+pub fn claim_unless(dry_run: bool, looked: &[Member]) -> Result<Vec<Member>, Problem> {
+    let written = looked.iter().filter(|_| !dry_run);
+    written.map(|member| Ok(member.claim(Claim::Write)?)).collect()
 }
 
 /// As [`look`], with what the operator wants to be so of arrays that are not whole.

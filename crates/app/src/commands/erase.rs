@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 use wattle_control::erase::{self, Trace};
-use wattle_control::members::{Claim, Member, MemberAccess};
+use wattle_control::members::{Member, MemberAccess};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::Purpose;
 use wattle_control::undo::{CoveredWrite, Recorder, UndoSite};
-use wattle_control::{Check, Code, MemberError, Problem, Stack};
+use wattle_control::{Check, Code, MemberId, Problem, Stack};
 use wattle_rt::Core;
 use wattle_server::protocol::SCHEMA_VERSION;
 
@@ -45,19 +45,20 @@ struct TraceReport {
 /// # Errors
 /// A member is in use, or cannot be read, saved or written.
 pub fn run(access: &MemberAccess, args: &EraseArgs, screen: Screen) -> Result<(), Problem> {
-    let scan = members::look(access, &args.members, &args.force)?;
-    if let Some(made_up) = scan.members.iter().find(|seen| seen.member.is_made_up()) {
+    let looked = access.look_all(&args.members)?;
+    if let Some(made_up) = looked.iter().find(|member| member.is_made_up()) {
         return Err(Problem::new(
             Code::BadMember,
-            format!("{}: a made-up drive is gone when this command ends", made_up.member.name),
+            format!("{}: a made-up drive is gone when this command ends", made_up.name),
             "there is nothing on it to erase",
             "name files or devices",
         )
-        .of_member(&made_up.member.name));
+        .of_member(&made_up.name));
     }
-    let given = scan.members.iter().filter(|seen| seen.origin == MemberOrigin::Given);
-    let members: Vec<_> = given.map(|seen| seen.member.clone()).collect();
-    let traces = members.iter().map(erase::traces).collect::<Result<Vec<_>, _>>()?;
+    // Before anything is decided: what another process writes until the lock counts.
+    let claimed = members::claim_unless(args.dry_run, &looked)?;
+    let scan = members::look_at(looked.clone(), &args.force)?;
+    let traces = looked.iter().map(erase::traces).collect::<Result<Vec<_>, _>>()?;
     members::run(&args.engine, CORES_MAX, async |core| {
         let stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
         let checked = check(&stack, args);
@@ -67,13 +68,13 @@ pub fn run(access: &MemberAccess, args: &EraseArgs, screen: Screen) -> Result<()
     })?;
     let mut log = None;
     if !args.dry_run && traces.iter().any(|traces| !traces.is_empty()) {
-        let name = members.first().map_or("", |member| member.name.rsplit('/').next().unwrap_or_default());
+        let name = looked.first().map_or("", |member| member.name.rsplit('/').next().unwrap_or_default());
         let recorder = saving::recorder(&args.saving, &format!("erase {name}"), &args.members)?;
         log = members::run(&args.engine, CORES_MAX, async |core| {
-            erase(&core, &members, &traces, recorder.as_ref()).await
+            erase(&core, &claimed, &traces, recorder.as_ref()).await
         })?;
     }
-    let members = members.iter().zip(traces).map(|(member, traces)| MemberReport {
+    let members = looked.iter().zip(traces).map(|(member, traces)| MemberReport {
         member: member.name.clone(),
         erased: traces
             .into_iter()
@@ -89,12 +90,9 @@ pub fn run(access: &MemberAccess, args: &EraseArgs, screen: Screen) -> Result<()
     if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
 }
 
-/// Refuses members, and disks with partitions, that something is made of, unless the operator
-/// insists.
+/// Refuses members that something is made of, or of what lies on them, unless the operator insists.
 fn check(stack: &Stack, args: &EraseArgs) -> Result<(), Problem> {
-    let used = stack.scan.members.ids().filter(|&ix| {
-        matches!(stack.scan.members[ix].origin, MemberOrigin::Given | MemberOrigin::Partition { .. })
-    });
+    let used = stack.scan.members.ids().filter(|&ix| lies_on_given(stack, ix));
     match used.filter_map(|ix| erase::refusal(stack, ix)).next() {
         Some(problem) if members::forced(&args.force).has(Check::InUse) => {
             output::note(&printable(&format!("{}; overridden", problem.what)));
@@ -105,20 +103,26 @@ fn check(stack: &Stack, args: &EraseArgs) -> Result<(), Problem> {
     }
 }
 
+/// Whether a member is one that was given, or a part of one, or what is encrypted, checked or cached
+/// on one: without what is erased it is gone.
+fn lies_on_given(stack: &Stack, member: MemberId) -> bool {
+    match stack.scan.members[member].origin {
+        MemberOrigin::Given => true,
+        MemberOrigin::Partition { of, .. }
+        | MemberOrigin::Container { of, .. }
+        | MemberOrigin::Decrypted { of }
+        | MemberOrigin::Layered { of } => lies_on_given(stack, of),
+        MemberOrigin::Array(_) | MemberOrigin::Logical { .. } => false,
+    }
+}
+
 async fn erase(
     core: &Core,
     members: &[Member],
     traces: &[Vec<Trace>],
     recorder: Option<&Recorder>,
 ) -> Result<Option<String>, Problem> {
-    let mut sites = Vec::new();
-    for (member, traces) in members.iter().zip(traces) {
-        let claimed = member.claim(Claim::Write)?;
-        if erase::traces(&claimed)? != *traces {
-            return Err(MemberError::Changed { name: claimed.name }.into());
-        }
-        sites.push(UndoSite::of_member(&claimed));
-    }
+    let sites: Vec<_> = members.iter().map(UndoSite::of_member).collect();
     let writes: Vec<CoveredWrite> =
         traces.iter().enumerate().flat_map(|(site, traces)| erase::writes(site, traces)).collect();
     saving::carry_out(core, recorder, &sites, &writes).await

@@ -2,11 +2,10 @@
 //! can be shown.
 
 use serde::Serialize;
-use wattle_control::create::inspect;
-use wattle_control::members::{Claim, Member, MemberAccess};
+use wattle_control::members::{Member, MemberAccess};
 use wattle_control::partition::{self, Part, PartitionPlan};
 use wattle_control::undo::{Recorder, UndoSite};
-use wattle_control::{Code, MemberError, MemberScan, Problem};
+use wattle_control::{Code, MemberScan, Problem};
 use wattle_rt::Core;
 use wattle_server::groups::pv;
 use wattle_server::ids::random_uuid;
@@ -58,7 +57,10 @@ pub fn run(access: &MemberAccess, args: &PartitionArgs, screen: Screen) -> Resul
 /// # Errors
 /// As [`run`].
 pub fn make(access: &MemberAccess, args: &PartitionArgs) -> Result<PartitionReport, Problem> {
-    let members = empty(access, &args.members)?;
+    let members = access.look_all(&args.members)?;
+    // Before anything is decided: what another process writes until the lock counts.
+    let claimed = members::claim_unless(args.dry_run, &members)?;
+    check_all_empty(&members)?;
     let parts: Vec<_> =
         args.parts.iter().map(|part| Part { number: part.number, range: part.range.clone() }).collect();
     let random = || random_uuid().map(|uuid| uuid.0);
@@ -68,7 +70,7 @@ pub fn make(access: &MemberAccess, args: &PartitionArgs) -> Result<PartitionRepo
         let first = args.members.first().map_or("", |name| name.rsplit('/').next().unwrap_or_default());
         let recorder = saving::recorder(&args.saving, &format!("partition {first}"), &args.members)?;
         undo_log = members::run(&args.engine, CORES_MAX, async |core| {
-            write(&core, &members, &plan, recorder.as_ref()).await
+            write(&core, &claimed, &plan, recorder.as_ref()).await
         })?;
     }
     let names = members.iter().map(|member| &member.name);
@@ -96,25 +98,19 @@ pub fn make(access: &MemberAccess, args: &PartitionArgs) -> Result<PartitionRepo
     })
 }
 
-/// The members, on which nothing is.
-fn empty(access: &MemberAccess, names: &[String]) -> Result<Vec<Member>, Problem> {
-    let scan = members::look(access, names, &Force { checks: Vec::new() })?;
-    let mut members = Vec::new();
-    for seen in scan.members {
-        let name = &seen.member.name;
-        if seen.member.is_made_up() {
-            return Err(Problem::new(
-                Code::BadMember,
-                format!("{name}: a made-up drive is gone when this command ends"),
-                "partitions on it would be gone too",
-                "name files or devices",
-            )
-            .of_member(name));
-        }
-        check_empty(&seen)?;
-        members.push(seen.member);
+/// Refuses members that hold anything, and those that end with the command.
+fn check_all_empty(members: &[Member]) -> Result<(), Problem> {
+    if let Some(made_up) = members.iter().find(|member| member.is_made_up()) {
+        return Err(Problem::new(
+            Code::BadMember,
+            format!("{}: a made-up drive is gone when this command ends", made_up.name),
+            "partitions on it would be gone too",
+            "name files or devices",
+        )
+        .of_member(&made_up.name));
     }
-    Ok(members)
+    let scan = members::look_at(members.to_vec(), &Force { checks: Vec::new() })?;
+    scan.members.iter().try_for_each(check_empty)
 }
 
 /// Refuses a member that holds anything, whatever the operator says.
@@ -140,15 +136,7 @@ async fn write(
     plan: &PartitionPlan,
     recorder: Option<&Recorder>,
 ) -> Result<Option<String>, Problem> {
-    let mut sites = Vec::new();
-    for member in members {
-        let before = inspect(member)?;
-        let claimed = member.claim(Claim::Write)?;
-        if inspect(&claimed)? != before {
-            return Err(MemberError::Changed { name: claimed.name }.into());
-        }
-        sites.push(UndoSite::of_member(&claimed));
-    }
+    let sites: Vec<_> = members.iter().map(UndoSite::of_member).collect();
     let log = match recorder {
         Some(recorder) => Some(recorder.record(core, &sites, &plan.writes(), &[]).await?),
         None => None,

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
 
-use crate::harness::{Room, Said, require, run, tool};
+use crate::harness::{Room, Said, require, run, said, tool, wattle};
 
 /// Runs a command on members, with undo logs in the room.
 #[track_caller]

@@ -6,7 +6,7 @@ use crate::members::{Member, MemberError};
 use crate::signature::ReadAt;
 
 /// The superblocks of a member.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Superblocks {
     /// Those that passed every check.
     pub valid: Vec<Superblock>,

@@ -6,7 +6,7 @@ use crate::support::real::{create, files, looked, on_a_core, request};
 use tempfile::TempDir;
 use wattle_control::ArrayId;
 use wattle_control::assemble::{Access, SyncState, Verdict};
-use wattle_control::create::{Consistency, CreateRequest};
+use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::members::MemberAccess;
 use wattle_control::scan::{Scan, scan};
 use wattle_control::{Check, Claimed, Code, Forced, Problem, start};
@@ -216,6 +216,21 @@ fn bits_that_were_set_after_the_look_are_not_overlooked() {
     let problem = start::claim(&found, &found.arrays[ArrayId::nth(0)], false).unwrap_err();
     assert_eq!(problem.code, Code::Changed, "{problem}");
     assert!(start::claim(&scan_of(&names), &scan_of(&names).arrays[ArrayId::nth(0)], false).is_ok());
+}
+
+/// What an operator gave up was one array, and another one is in its place by now.
+#[test]
+fn create_does_not_write_over_an_array_that_was_made_since_the_look() {
+    let (_dir, names) = files(2, 8 << 20);
+    create(&request(Level::Raid1, looked(&names))).unwrap();
+    let members = looked(&names);
+    let states: Vec<_> = members.iter().flatten().map(|member| inspect(member).unwrap()).collect();
+    let forced = Forced::default().with(Check::Signature);
+    let plan = plan(&CreateRequest { forced, ..request(Level::Raid1, members) }, &states).unwrap();
+    create(&CreateRequest { forced, set_uuid: Uuid([9; 16]), ..request(Level::Raid1, looked(&names)) })
+        .unwrap();
+    let refused = Problem::from(plan.claim(&states).unwrap_err());
+    assert_eq!(refused.code, Code::Changed, "{refused}");
 }
 
 #[test]

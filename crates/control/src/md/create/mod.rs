@@ -137,14 +137,12 @@ pub struct PlannedWrite {
 /// # Errors
 /// The member cannot be read.
 pub fn inspect(member: &Member) -> Result<MemberContents, MemberError> {
-    let superblocks = superblocks_of(member);
-    if let Some(error) = superblocks.unreadable.into_iter().next() {
-        return Err(error);
+    let exact = superblocks_of(member);
+    if let Some(error) = exact.unreadable.first() {
+        return Err(error.clone());
     }
-    let found =
-        superblocks.valid.iter().map(|superblock| (superblock.version(), superblock.found_at_sectors()));
-    let damaged =
-        superblocks.damaged.iter().map(|raw| (raw.fields().version(), raw.fields().found_at_sectors()));
+    let found = exact.valid.iter().map(|superblock| (superblock.version(), superblock.found_at_sectors()));
+    let damaged = exact.damaged.iter().map(|raw| (raw.fields().version(), raw.fields().found_at_sectors()));
     let superblocks: Vec<_> = found
         .chain(damaged)
         .map(|(version, sector)| FoundSignature {
@@ -159,6 +157,7 @@ pub fn inspect(member: &Member) -> Result<MemberContents, MemberError> {
         superblocks,
         signatures: signatures(member)?,
         zeros: reads_as_zeros(member)?,
+        exact,
     })
 }
 

@@ -15,6 +15,7 @@ use super::shape::{Shape, shape};
 use super::{CreatePlan, CreateRequest, DevicePlan, PlannedWrite};
 use crate::md::compat::compatibility;
 use crate::md::facts::{BitmapFacts, CLEAN, SuperblockFacts};
+use crate::md::superblocks::Superblocks;
 use crate::members::Member;
 use crate::problem::Problem;
 use crate::signature::FoundSignature;
@@ -30,6 +31,8 @@ pub struct MemberContents {
     pub signatures: Vec<FoundSignature>,
     /// All of it is known to read as zeros.
     pub zeros: bool,
+    /// All that `superblocks` say: in the same place there may be another array the next moment.
+    pub(super) exact: Superblocks,
 }
 
 /// Plans the array. `states` says what is on each member: those of `request.members` that are not

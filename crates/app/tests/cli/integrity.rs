@@ -243,6 +243,23 @@ fn an_array_that_is_served_to_be_written_mends_its_members() {
     }
 }
 
+/// That what lies on the devices was not stopped is as good a reason as that of members.
+#[test]
+fn devices_below_an_array_that_was_not_stopped_are_not_erased() {
+    let room = Room::new();
+    if !require("qemu-io") {
+        return;
+    }
+    let Some(devices) = unpacked(&room, &["mirror-0", "mirror-1"]) else { return };
+    let serve = Serve::start(&room, &[], &devices);
+    tool("qemu-io", ["-f", "raw", "-c", "write -q -P 0x5a 512k 96k", &serve.uri]);
+    serve.kill();
+    for args in [&["erase", "--no-undo"][..], &["erase", "--dry-run"]] {
+        let erase = args.iter().copied().chain(devices.iter().map(String::as_str));
+        room.untouched(|| run(erase)).failed(3, "WTL-0185", &["mirror-0", "not stopped"]);
+    }
+}
+
 /// Its journal is brought to its places first, and what the writer leaves behind is read by all.
 #[test]
 fn a_device_whose_journal_holds_blocks_is_written() {

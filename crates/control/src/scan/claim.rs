@@ -20,8 +20,8 @@ use crate::problem::{Code, Problem};
 /// [`Claimed::read_only`] and `Assembly::problems` say so.
 ///
 /// # Errors
-/// A [`Problem`]: the array is refused, a member is in use or cannot be written, or one changed
-/// since the scan.
+/// A [`Problem`]: the array is refused, a member is in use or cannot be written, lies on one whose
+/// superblock is not used, or changed since the scan.
 pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed, Problem> {
     let assembly = array.assembly.clone();
     if let Some(refusal) = assembly.refusal() {
@@ -45,6 +45,9 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
     let whole = claim_for(read_only);
     let read_only = read_only || assembly.access != Access::ReadWrite;
     let claim = claim_for(read_only);
+    if !read_only {
+        array.members.iter().try_for_each(|&member| scan.check_below(member))?;
+    }
     let claim_one = |ix: usize| {
         let claimed = claim_member(scan, array.members[ix], claim, whole)?;
         Ok::<_, MemberError>(ClaimedMember { bad: assembly.bad[ix].clone(), ..claimed })

@@ -13,6 +13,7 @@ mod partitions;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::successors;
 
 use crate::signature::{FoundSignature, readable_signatures};
 use wattle_format::lvm::Id;
@@ -92,6 +93,20 @@ pub enum MemberOrigin {
     },
 }
 
+impl MemberOrigin {
+    /// The one member that it is a part of, or what is on it; `None` of what was given, and of
+    /// volumes, which run.
+    fn of(self) -> Option<MemberId> {
+        match self {
+            Self::Partition { of, .. }
+            | Self::Container { of, .. }
+            | Self::Decrypted { of }
+            | Self::Layered { of } => Some(of),
+            Self::Given | Self::Array(_) | Self::Logical { .. } => None,
+        }
+    }
+}
+
 /// A member and what is on it.
 #[derive(Debug)]
 pub struct MemberScan {
@@ -135,7 +150,8 @@ pub struct MemberScan {
     pub facts: Option<MemberFacts>,
     /// Which of `superblocks` is the one that counts.
     pub chosen: Option<usize>,
-    /// Why the member belongs to no array although it should; a stranger has none.
+    /// Why the member belongs to no array although it should; a stranger has none. What lies on it
+    /// all the same is only read ([`Scan::check_below`]).
     pub problem: Option<Problem>,
 }
 
@@ -193,6 +209,12 @@ impl MemberScan {
     /// Why some place of a superblock could not be read, if one could not.
     fn unread_superblock(&self) -> Option<&MemberError> {
         self.unreadable.first().filter(|_| self.unread_places > 0)
+    }
+
+    /// Why it is in no array, if superblocks are on it, or may be.
+    fn unused_in_array(&self) -> Option<&Problem> {
+        let may_be = !self.superblocks.is_empty() || !self.damaged.is_empty() || self.unread_places > 0;
+        self.problem.as_ref().filter(|_| may_be)
     }
 
     /// Whether nothing can be told of it: no superblock was found, and some place could not be
@@ -276,6 +298,31 @@ impl Scan {
                 "name one with -V (a UUID tells arrays of one name apart), or give only its members",
             )),
         }
+    }
+
+    /// Refuses to write to what lies on a member that should be in an array and is not used: it is
+    /// a part of what the array holds, and the other members would not have what is written.
+    ///
+    /// # Errors
+    /// The member's problem.
+    pub(crate) fn check_below(&self, member: MemberId) -> Result<(), Problem> {
+        let below = successors(self.members[member].origin.of(), |of| self.members[*of].origin.of());
+        // What is written goes elsewhere under an overlay.
+        let seen = below.map(|of| &self.members[of]).filter(|seen| !seen.member.is_overlaid());
+        let Some((below, problem)) = seen.filter_map(|seen| Some((seen, seen.unused_in_array()?))).next()
+        else {
+            return Ok(());
+        };
+        let (name, below) = (&self.members[member].member.name, &below.member.name);
+        Err(Problem {
+            what: format!("{name} is not written: {}", problem.what),
+            why: format!(
+                "{below} may be a member of an array, and {name} what that holds: the other members would lack what is written, and nothing \
+                 would tell"
+            ),
+            next: format!("read it (--read-only), or write to an overlay (--overlay DIR); {}", problem.next),
+            ..problem.clone()
+        })
     }
 
     /// The array with this UUID. Where arrays lie on others, a copy may have it too: the lower one.

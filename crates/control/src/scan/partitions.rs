@@ -7,7 +7,7 @@ use wattle_format::md::RawSuperblock;
 use wattle_format::partition::{Partition, PartitionFault, PartitionTable, TableProblem};
 use wattle_format::probe::SignatureKind;
 
-use super::{MemberOrigin, MemberScan, Scan, look_at};
+use super::{MemberOrigin, MemberScan, Scan, judge_damaged, look_at};
 use crate::md::container::ContainerMetadata;
 use crate::members::{Member, Whole, partitions_of};
 use crate::nodes::MemberId;
@@ -39,13 +39,17 @@ impl Scan {
             let part = look_at(part, MemberOrigin::Partition { of, number: partition.number }, forced);
             parts.push((partition, part));
         }
+        let place = |raw: &RawSuperblock| raw.fields().found_at_sectors();
         let own = whole.superblock().map(|own| (own.version(), own.found_at_sectors()));
         let damaged = whole.damaged.first().map(RawSuperblock::fields);
         let damaged = damaged.map(|fields| (fields.version(), fields.found_at_sectors()));
         if let Some((version, at)) = own.or(damaged).filter(|_| !parts.is_empty()) {
             let same = |(partition, part): &&(&Partition, MemberScan)| {
-                part.superblock()
-                    .is_some_and(|superblock| partition.start_sectors + superblock.found_at_sectors() == at)
+                let valid = part.superblock().map(|own| own.found_at_sectors());
+                // What is damaged for both is the partition's: no table in an array has a partition
+                // where the array's superblock is.
+                let damaged = part.damaged.iter().filter(|_| own.is_none()).map(place);
+                valid.into_iter().chain(damaged).any(|found_at| partition.start_sectors + found_at == at)
             };
             if let Some((partition, _)) = parts.iter().find(same) {
                 whole.note = Some(format!(
@@ -55,7 +59,8 @@ impl Scan {
                 ));
                 (whole.facts, whole.chosen, whole.problem) = (None, None, None);
                 whole.superblocks.clear();
-                whole.damaged.clear();
+                whole.damaged.retain(|raw| place(raw) != at);
+                judge_damaged(&mut whole);
             } else if whole.chosen.is_some() {
                 self.members.push(whole);
                 return;

@@ -425,10 +425,14 @@ impl Stack {
     /// The volume of a member: of a drive or partition as a whole, of an array, a logical volume.
     ///
     /// # Errors
-    /// A [`Problem`]: it is in use elsewhere, or does not run.
+    /// A [`Problem`]: it is in use elsewhere, does not run, or is to be written and lies on a
+    /// member whose superblock is not used.
     pub async fn volume(&mut self, core: &Core, ix: MemberId) -> Result<VolumeRef, Problem> {
         if let Some(volume) = self.volumes.get(&ix) {
             return Ok(volume.clone());
+        }
+        if self.options.purpose == Purpose::Write {
+            self.scan.check_below(ix)?;
         }
         let seen = &self.scan.members[ix];
         let volume = match seen.origin {

@@ -13,7 +13,8 @@ use wattle_server::saving::{self, save_start, undo_dir};
 
 use crate::cli::SavingArgs;
 use crate::environment::{now, state_dir, typed};
-use crate::output;
+use crate::output::text::printable;
+use crate::{members, output};
 
 /// What of a command is told to a server: one of a thousand members is not worth a request that is
 /// too long.
@@ -55,7 +56,8 @@ pub fn order(saving: &SavingArgs) -> Result<SavingOrder, Problem> {
 }
 
 /// Starts arrays for a command that writes to what lies on them, and saves first what a start that
-/// was forced writes over.
+/// was forced writes over. One that would leave members behind is refused, and of one that lacks
+/// some anyway it is told.
 pub struct Starts<'a> {
     saving: &'a SavingArgs,
     /// What names the command and its object.
@@ -81,7 +83,15 @@ impl Starter for Starts<'_> {
         array: ArrayId,
         claimed: Claimed,
     ) -> Result<ArrayHandle, Problem> {
-        let members = &stack.scan.arrays[array].members;
+        let (members, assembly) = (&stack.scan.arrays[array].members, claimed.assembly());
+        // It may have lost one since the command decided.
+        assembly.check_left_behind(self.forced)?;
+        members::note_unused(&stack.scan, &stack.scan.arrays[array]);
+        if assembly.degraded() > 0 {
+            let whole = assembly.slots.len() - assembly.degraded();
+            let (name, of) = (assembly.name(), assembly.slots.len());
+            output::note(&printable(&format!("{name} is degraded: {whole} of its {of} members are in sync")));
+        }
         let site = |ix, member: &ClaimedMember| UndoSite::of(stack, members[ix], member.device.clone());
         let recorder = |name: &str| recorder(self.saving, &format!("{} start {name}", self.what), self.given);
         let log = save_start(core, &claimed, self.forced, site, recorder, &output::log()).await?;

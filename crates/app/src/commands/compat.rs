@@ -135,6 +135,7 @@ fn look(stack: &Stack, args: &CompatArgs) -> Result<Looked, Problem> {
         }
     }
     let members: Vec<MemberId> = changes.iter().map(|statement| statement.member).collect();
+    let problem = problem.or(stack.check_left_behind(&members, members::forced(&args.force)).err());
     let report = Report {
         schema_version: SCHEMA_VERSION,
         dry_run: args.dry_run || problem.is_some(),

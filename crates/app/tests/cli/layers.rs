@@ -22,12 +22,12 @@ pub fn unpack(room: &Room) -> Option<Vec<String>> {
     })
 }
 
-fn with(args: &[&str], members: &[String]) -> Vec<String> {
+pub fn with(args: &[&str], members: &[String]) -> Vec<String> {
     args.iter().map(|arg| (*arg).to_owned()).chain(members.iter().cloned()).collect()
 }
 
 /// Disks with one partition each, which holds a member and ends so many bytes before the disk does.
-fn partitioned(room: &Room, members: &[String], rest_bytes: u64) -> Vec<String> {
+pub fn partitioned(room: &Room, members: &[String], rest_bytes: u64) -> Vec<String> {
     let disk = |(ix, member): (usize, &String)| {
         let content = fs::read(member).unwrap();
         let size_bytes = START_SECTORS * 512 + content.len() as u64 + rest_bytes;

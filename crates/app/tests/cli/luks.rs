@@ -19,13 +19,13 @@ fn cryptsetup(args: &[&str], image: &str) {
 }
 
 /// Makes an encrypted device of LUKS2.
-fn luks2(image: &str, more: &[&str]) {
+pub fn luks2(image: &str, more: &[&str]) {
     let format = ["luksFormat", "-q", "--type", "luks2", "--key-file", "-"];
     cryptsetup(&[&format[..], &CHEAP, more].concat(), image);
 }
 
 /// A file with the passphrase as people write it: with its line's end.
-fn passphrase(room: &Room) -> String {
+pub fn passphrase(room: &Room) -> String {
     let name = room.name("passphrase");
     fs::write(&name, format!("{PASSPHRASE}\n")).unwrap();
     name

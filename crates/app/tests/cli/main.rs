@@ -42,6 +42,7 @@ mod harness;
 mod integrity;
 mod kills;
 mod layers;
+mod left_behind;
 mod lockless;
 mod luks;
 mod lvm;

@@ -500,7 +500,7 @@ impl fmt::Display for Reason {
 }
 
 /// `slot 2` or `slots 1, 3`.
-struct Slots<'a>(&'a [u16]);
+pub(super) struct Slots<'a>(pub &'a [u16]);
 
 impl fmt::Display for Slots<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -103,7 +103,9 @@ codes! {
          the other way around, the offsets differ.";
     DamagedSuperblock = 41, Failed, "a superblock is damaged",
         "The magic number of a superblock is there and the rest does not hold: a checksum, a size, or a field out of range. The \
-         message names the field, what it says and what it should say. Such a member is not used. The others may be enough.";
+         message names the field, what it says and what it should say. Such a member is not used. The others may be enough. What lies on it \
+         (partitions, something encrypted) is what the array holds, and only read. If no such array is left, zeros over the sector that the \
+         message names take the superblock away.";
     SeveralSuperblocks = 42, Refused, "a member has several superblocks",
         "The member carries valid superblocks of two versions, often because a disk was used in an older array and its end was \
          never erased, or because a partition ends where its disk ends. Which one describes the data cannot be known for sure. \
@@ -170,7 +172,9 @@ codes! {
         "Members that are equally fresh describe the array differently. Something has changed a superblock outside md.";
     Degraded = 61, Refused, "the array is degraded, and that was not to be",
         "A slot is empty or only partly rebuilt. `--degraded=never` refuses such an array, for machines where an operator is to \
-         look first; `--degraded=auto`, the default, serves it as far as its redundancy goes.";
+         look first; `--degraded=auto`, the default, serves it as far as its redundancy goes. Commands that write what lies on an array (`pv`, \
+         `vg`, `lv`, `undo`) refuse it where members are not given that it counts on: the first write would leave them behind. Give \
+         them too, or `--force=missing-member`.";
     PartitionUnusable = 62, Failed, "a partition cannot be used",
         "What its entry in the partition table says cannot be so: it shares sectors with another partition or with the table, or ends before it \
          starts. Which of two that overlap is right only their contents tell. All other partitions of the drive are used. Or the drive is a \

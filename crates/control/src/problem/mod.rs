@@ -159,7 +159,8 @@ pub enum Check {
     Pool,
     /// Bring back what was there before, over what was written since.
     WrittenSince,
-    /// Bring back what was on the members that are there.
+    /// Bring back what was on the members that are there; write what lies on an array without
+    /// members that it counts on.
     MissingMember,
     /// Erase a member of an array that was not stopped, or of a volume group.
     InUse,

@@ -10,7 +10,7 @@ use super::{Stack, WantedLayers};
 use crate::crypt::{Encryption, LockState};
 use crate::lvm::flags::is_skipped;
 use crate::nodes::{ArrayId, MemberId};
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, Forced, Problem};
 use crate::scan::{MemberOrigin, MemberScan};
 
 /// A volume that could be meant.
@@ -181,6 +181,15 @@ impl Stack {
             format!("have {name} opened, with its key if that is it, or leave {name} out of the members; --read-only needs neither"),
         )
         .of_member(name))
+    }
+
+    /// Refuses to write to `volumes` where an array that they lie on would leave members behind.
+    ///
+    /// # Errors
+    /// As [`Assembly::check_left_behind`](crate::assemble::Assembly::check_left_behind).
+    pub fn check_left_behind(&self, volumes: &[MemberId], forced: Forced) -> Result<(), Problem> {
+        let mut arrays = self.below(volumes).arrays.into_iter();
+        arrays.try_for_each(|array| self.scan.arrays[array].assembly.check_left_behind(forced))
     }
 
     /// Why there is no way into the volumes of a container: which drive is which is not known.

@@ -88,9 +88,10 @@ fn attempt(
     let (change, sites) = members::run(&args.engine, CORES_MAX, async |core| {
         let mut stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
         let decided = decide(&core, &mut stack, &stamp).await;
-        let decided = decided.map(|change| {
+        let decided = decided.and_then(|change| {
             let members: Vec<_> = change.plan.places.iter().map(|place| place.member).collect();
-            (Sites::of(&stack, &members), change)
+            stack.check_left_behind(&members, members::forced(&args.force))?;
+            Ok((Sites::of(&stack, &members), change))
         });
         // Nothing was written, so there is nothing to record and nothing that could fail.
         let _ = stack.close(&core).await;

@@ -157,7 +157,7 @@ fn judge(stack: &StackConfig, scan: &Scan, closed: &BTreeSet<String>) -> Result<
     }
     for array in arrays {
         let assembly = &array.assembly;
-        let counted_on = assembly.missing().into_iter().filter(|slot| assembly.array.fills(*slot)).count();
+        let counted_on = assembly.counted_on().len();
         if counted_on > 0 && encrypted.is_empty() {
             let of = assembly.slots.len();
             judged.missing.push(format!("{counted_on} of {of} members of {}", assembly.name()));

@@ -34,9 +34,9 @@ use wattle_engine::units::Sector;
 use wattle_engine::{BadRanges, Regions};
 
 use crate::md::facts::{CLEAN, Features, JournalEnd, JournalFacts, MemberFacts, SuperblockFacts, Uuid};
-use crate::md::reason::{Reason, ReshapeSummary};
+use crate::md::reason::{Reason, ReshapeSummary, Slots};
 pub use crate::md::verdict::Verdict;
-use crate::problem::{Check, Forced, Problem};
+use crate::problem::{Check, Code, Forced, Problem};
 use reasons::Reasons;
 pub use reshape::{ReshapeAssembly, ReshapeSide};
 
@@ -345,6 +345,30 @@ impl Assembly {
     #[must_use]
     pub fn missing(&self) -> Vec<u16> {
         (0..).zip(&self.slots).filter(|(_, slot)| **slot == Slot::Missing).map(|(ix, _)| ix).collect()
+    }
+
+    /// Slots without a member that the superblocks count on. One that was recorded as empty is no
+    /// emptier than it was.
+    #[must_use]
+    pub fn counted_on(&self) -> Vec<u16> {
+        self.missing().into_iter().filter(|slot| self.array.fills(*slot)).collect()
+    }
+
+    /// Refuses to write what lies on it where that leaves members behind that it counts on.
+    ///
+    /// # Errors
+    /// They are missing; [`Check::MissingMember`] overrides it.
+    pub fn check_left_behind(&self, forced: Forced) -> Result<(), Problem> {
+        let missing = self.counted_on();
+        if missing.is_empty() || forced.has(Check::MissingMember) {
+            return Ok(());
+        }
+        let name = self.name();
+        let what = format!("array {name}: not all its members are given ({})", Slots(&missing));
+        let why = "its superblocks count on them; at the first write it goes on without them, with less redundancy until they are filled again";
+        let next = "give all its members; --force=missing-member writes without them; if a drive is meant that is to be no member any more, \
+                    erase it first (`wattle erase`)";
+        Err(Problem::new(Code::Degraded, what, why, next).forced_by(Check::MissingMember))
     }
 
     /// Why the array is not served; `None` if it can be read.

@@ -166,10 +166,12 @@ impl Claimed {
 
     /// Whether the array is written, and starts only because the operator insists on what is
     /// `forced`. Of two arrays' superblocks on a member one is taken then, and nothing of the
-    /// array's own tells that.
+    /// array's own tells that; nor that members are left behind.
     #[must_use]
     pub fn is_forced(&self, forced: Forced) -> bool {
-        !self.read_only && (!self.assembly.overridden.is_empty() || forced.has(Check::NewestSuperblock))
+        let leaves_behind = forced.has(Check::MissingMember) && !self.assembly.counted_on().is_empty();
+        let by_others = leaves_behind || forced.has(Check::NewestSuperblock);
+        !self.read_only && (!self.assembly.overridden.is_empty() || by_others)
     }
 
     /// The members, and where on them the array writes what it keeps beside data: superblocks,

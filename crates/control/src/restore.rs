@@ -28,6 +28,8 @@ pub struct Fit {
     alike: bool,
     /// These hold only zeros, as on any new drive.
     blank: bool,
+    /// An id says that it is the target, whatever it holds.
+    by_id: bool,
 }
 
 impl Fit {
@@ -39,7 +41,7 @@ impl Fit {
 
     /// Whether this can be nothing but the target, or a copy of it.
     fn is_it(&self) -> bool {
-        self.known || self.alike
+        self.by_id || self.known || self.alike
     }
 }
 
@@ -169,9 +171,7 @@ pub async fn find(
             return Err(both(stack, what, chosen));
         }
         let fit = candidates[&chosen].clone();
-        if let (Some((sector, others)), false) = (fit.other, forced.has(Check::WrittenSince)) {
-            return Err(written_since(stack, chosen, sector, others));
-        }
+        check_written_since(stack, chosen, &fit, forced)?;
         found.push(FoundTarget { target, member: chosen, fit });
     }
     if !missing.is_empty() && (found.is_empty() || !forced.has(Check::MissingMember)) {
@@ -190,16 +190,7 @@ async fn candidates(
     let what = &log.targets[target];
     let mut candidates = BTreeMap::new();
     for (ix, seen) in stack.scan.members.entries() {
-        let could_be = match what.place {
-            UndoTargetKind::Member => {
-                matches!(
-                    seen.origin,
-                    MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Decrypted { .. }
-                )
-            }
-            place => key(stack, ix).0 == place,
-        };
-        if !could_be || seen.member.size_sectors() != what.sectors {
+        if key(stack, ix).0 != what.place || seen.member.size_sectors() != what.sectors {
             continue;
         }
         let compared = compare(core, &seen.member.device, log, target, false).await;
@@ -212,8 +203,8 @@ async fn candidates(
             )
             .of_member(&seen.member.name)
         })?;
-        // An array or a volume is known by its id.
-        fit.known |= what.place != UndoTargetKind::Member;
+        // An id is what an array or a volume is found by.
+        fit.by_id = what.place != UndoTargetKind::Member;
         candidates.insert(ix, fit);
     }
     Ok(candidates)
@@ -256,7 +247,9 @@ fn choose(stack: &Stack, what: &UndoTarget, candidates: &BTreeMap<MemberId, Fit>
     let named = |ix: &MemberId| key(stack, *ix).1.is_none_or(|name| name == what.name);
     let mut fits: Vec<_> = candidates.iter().filter(|(_, fit)| fit.is_it()).collect();
     // A blank drive is like any other.
-    fits.retain(|(ix, fit)| fit.known || !fit.blank || named(ix) && !other_drive(stack, what, **ix));
+    fits.retain(|(ix, fit)| {
+        fit.by_id || fit.known || !fit.blank || named(ix) && !other_drive(stack, what, **ix)
+    });
     for better in [|fit: &Fit| fit.other.is_none(), |fit: &Fit| fit.alike] {
         if fits.iter().any(|(_, fit)| better(fit)) {
             fits.retain(|(_, fit)| better(fit));
@@ -305,6 +298,44 @@ fn another(stack: &Stack, what: &UndoTarget, member: MemberId) -> Problem {
         format!("{name} does not look like the member of this name that the command wrote to"),
         "neither what the command found nor what it wrote is there, nor what it left alone; nothing was written",
         format!("give {} by the name it has now; if it is this one, --force=written-since", what.name),
+    )
+    .of_member(name)
+    .forced_by(Check::WrittenSince)
+}
+
+/// Refuses a member that something else has written to since. Where all that the command left is
+/// zeros, these do not tell: what was made since may have left them alone, and what is brought back
+/// would lie under it.
+///
+/// # Errors
+/// Sectors that the command wrote hold something else, or all of them are blank and something is
+/// recognised on the member; unless the operator insists.
+pub fn check_written_since(
+    stack: &Stack,
+    member: MemberId,
+    fit: &Fit,
+    forced: Forced,
+) -> Result<(), Problem> {
+    if forced.has(Check::WrittenSince) {
+        return Ok(());
+    }
+    if let Some((sector, others)) = fit.other {
+        return Err(written_since(stack, member, sector, others));
+    }
+    match stack.scan.members[member].recognised() {
+        Some(what) if fit.written > 0 && !fit.known => Err(made_since(name(stack, member), &what)),
+        _ => Ok(()),
+    }
+}
+
+fn made_since(name: &str, what: &str) -> Problem {
+    Problem::new(
+        Code::WrittenSince,
+        format!("{name}: {what} is on it, and was made since"),
+        "the command left only zeros, and they are zeros still: what was made since left them alone, and what was there before would come back \
+         under it and be taken for what is on the member; nothing was written",
+        "see what is there now (`wattle scan`, `wattle examine`), and take back first what made it; --force=written-since brings back what was \
+         before all the same",
     )
     .of_member(name)
     .forced_by(Check::WrittenSince)

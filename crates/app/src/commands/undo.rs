@@ -93,31 +93,35 @@ pub fn run(access: &MemberAccess, args: &UndoArgs, screen: Screen) -> Result<(),
     let given = if args.members.is_empty() { &log.given } else { &args.members };
     let (mut members, errors) = access.look_each(given)?;
     members.retain(|member| !member.is_made_up());
+    let unopened: Vec<_> = errors.into_iter().map(Problem::from).collect();
     if members.is_empty()
-        && let Some(error) = errors.into_iter().next()
+        && let Some(problem) = unopened.first()
     {
-        return Err(error.into());
+        return Err(problem.clone());
     }
     let forced = members::forced(&args.force);
     let scan = scan_each(members, forced);
+    let all = forced.has(Check::WrittenSince);
+    let restored = |found: &FoundTarget| {
+        found.fit.written + found.fit.other.filter(|_| all).map_or(0, |(_, others)| others)
+    };
     let (sites, names, found) = members::run(&args.engine, CORES_MAX, async |core| {
         let stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
         let found = restore::find(&core, &stack, &log, forced).await;
-        let found = found.map(|found| {
+        let found = found.and_then(|found| {
+            let written: Vec<_> =
+                found.iter().filter(|found| restored(found) > 0).map(|found| found.member).collect();
+            stack.check_left_behind(&written, forced)?;
             let members: Vec<_> = found.iter().map(|found| found.member).collect();
             let name = |&member: &MemberId| stack.scan.members[member].member.name.clone();
-            (Sites::of(&stack, &members), members.iter().map(name).collect::<Vec<_>>(), found)
+            Ok((Sites::of(&stack, &members), members.iter().map(name).collect::<Vec<_>>(), found))
         });
         // Nothing was written, so there is nothing to record and nothing that could fail.
         let _ = stack.close(&core).await;
         found
     })
-    .map_err(|problem| of_its_owner(access, problem, given))?;
+    .map_err(|problem| of_its_owner(access, of_unopened(problem, &unopened), given))?;
     let mut written = Written::default();
-    let all = forced.has(Check::WrittenSince);
-    let restored = |found: &FoundTarget| {
-        found.fit.written + found.fit.other.filter(|_| all).map_or(0, |(_, others)| others)
-    };
     if !args.dry_run && found.iter().any(|found| restored(found) > 0) {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let what = format!("undo {}", name.split_once('-').map_or(&*name, |(_, what)| what));
@@ -149,6 +153,18 @@ pub fn run(access: &MemberAccess, args: &UndoArgs, screen: Screen) -> Result<(),
         },
     };
     if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
+}
+
+/// What is missing may be what could not be opened: why not comes first then.
+fn of_unopened(problem: Problem, unopened: &[Problem]) -> Problem {
+    match unopened {
+        [first, ..] if problem.code == Code::MissingLogged => Problem {
+            why: format!("{}: {} ({}); {}", first.what, first.why, first.code, problem.why),
+            next: format!("{}; {}", first.next, problem.next),
+            ..problem
+        },
+        _ => problem,
+    }
 }
 
 /// What is on a member in use is for its user to change, whatever else speaks against it;
@@ -237,6 +253,7 @@ async fn write_on(
         if !fit.same_sectors(&found.fit) {
             return Err(changed());
         }
+        restore::check_written_since(stack, member, &fit, forced)?;
         let site = sites.len();
         writes.extend(restoring.into_iter().map(|write| undo::CoveredWrite { site, ..write }));
         sites.push(UndoSite::of(stack, member, device));

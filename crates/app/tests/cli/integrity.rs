@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use sha2::{Digest, Sha256};
 
 use crate::harness::{Room, Said, Serve, fixtures, require, run, tool};
+use crate::undo::{log_of, saving};
 
 /// Where data and tags of the fixtures begin at the earliest: behind their journals.
 const AREAS_FROM: u64 = 600 << 10;
@@ -297,6 +298,19 @@ fn a_bitmap_in_use_is_only_read() {
         said.failed(1, "WTL-0025", &["direct is only read: the bitmap", "--read-only"]);
         run(["serve", "--read-only", "--run", "true", &device[0]]).ok();
     });
+}
+
+/// What is written to such a device is found in it again.
+#[test]
+fn what_was_made_on_one_is_taken_back() {
+    let room = Room::new();
+    let Some(device) = unpacked(&room, &["direct"]) else { return };
+    let words = "vg create g -s 256K --force=signature --on direct:integrity --backup-dir";
+    let made = saving(&room, &format!("{words} {}", room.name("backups")), &device).ok();
+    let undo = format!("undo {}", log_of(&made));
+    assert_ne!(sum(&cat(&["-V", "direct:integrity"], &device).ok().stdout), expected("direct"));
+    saving(&room, &undo, &[]).ok();
+    assert_eq!(sum(&cat(&[], &device).ok().stdout), expected("direct"));
 }
 
 /// A device that became a member of an array later still begins with what it was.

@@ -251,6 +251,50 @@ fn what_was_written_since_is_not_written_over_without_asking() {
     assert!(bytes(&members) == now, "also what was new comes back");
 }
 
+/// What was made since may leave alone what was erased: a superblock that came back under it would
+/// make it a member of the old array again.
+#[test]
+fn what_was_made_since_is_seen_where_all_that_was_left_is_zeros() {
+    let btrfs = |name: &str| put(name, 0x1_0040, b"_BHRfS_M");
+    let room = Room::new();
+    let (members, before, log) = erased(&room);
+    let (undo, blank) = (format!("undo {log}"), bytes(&members));
+    btrfs(&members[1]);
+    let refused = room.untouched(|| saving(&room, &undo, &[]));
+    refused.failed(3, "WTL-0183", &["member-1", "btrfs", "zeros", "--force=written-since"]);
+    saving(&room, &format!("{undo} --force=written-since"), &[]).ok();
+    fs::write(&members[1], &blank[1]).unwrap();
+    saving(&room, &undo, &[]).ok();
+    assert!(bytes(&members) == before);
+
+    // An array is known by its id, and no less written since for that.
+    let room = Room::new();
+    let members = room.blank(2, 16 << 20);
+    let create = ["create", "data", &members[0], &members[1], "--level", "1", "--metadata", "1.0"];
+    run(create.into_iter().chain(["--assume-clean", "--consistency", "resync", "--no-undo"])).ok();
+    saving(&room, "pv create", &members).ok();
+    let undo = format!("undo {}", log_of(&saving(&room, "pv remove", &members).ok()));
+    members.iter().for_each(|name| btrfs(name));
+    room.untouched(|| saving(&room, &undo, &[])).failed(3, "WTL-0183", &["data", "btrfs"]);
+}
+
+#[test]
+fn what_cannot_be_opened_says_why_it_is_missing() {
+    let room = Room::new();
+    let (members, before, log) = erased(&room);
+    fs::rename(&members[1], room.path("away")).unwrap();
+    fs::create_dir(&members[1]).unwrap();
+    let undo = format!("undo {log}");
+    let refused = room.untouched(|| saving(&room, &undo, &[]));
+    let refused = refused.failed(3, "WTL-0184", &["1 of 3", "missing-member", "WTL-00"]);
+    assert!(refused.stderr.contains(&format!("why: {}", members[1])), "{}", refused.stderr);
+    saving(&room, &format!("{undo} --force=missing-member"), &[]).ok();
+    fs::remove_dir(&members[1]).unwrap();
+    fs::rename(room.path("away"), &members[1]).unwrap();
+    saving(&room, &undo, &[]).ok();
+    assert!(bytes(&members) == before);
+}
+
 #[test]
 fn a_log_that_is_not_whole_is_not_used() {
     let room = Room::new();

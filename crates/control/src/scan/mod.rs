@@ -200,6 +200,15 @@ impl MemberScan {
         checked.or_else(|| Some(self.bcache.as_ref()?.summary()))
     }
 
+    /// What is recognised on it, if anything is, in a few words.
+    #[must_use]
+    pub(crate) fn recognised(&self) -> Option<String> {
+        let valid = self.superblocks.iter().map(|own| own.version());
+        let mut versions = valid.chain(self.damaged.iter().map(|raw| raw.fields().version()));
+        let superblock = versions.next().map(|version| format!("an md superblock {version}"));
+        superblock.or_else(|| Some(self.signatures.first()?.to_string()))
+    }
+
     /// Whether a file system was recognised on it.
     #[must_use]
     pub fn has_file_system(&self) -> bool {

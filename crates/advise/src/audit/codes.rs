@@ -165,8 +165,8 @@ codes! {
     WriteHole = 304, Note, "nothing closes the write hole",
         "A power cut while a stripe is written leaves data and parity that do not fit. That is repaired by the resync after it, if \
          no member fails before that is done; if one does, blocks that were not being written may come out wrong. A partial parity log \
-         (RAID 5: `mdadm --grow --consistency-policy=ppl`, which takes the place of the bitmap) or a journal device closes it. A \
-         battery does as well.";
+         (RAID 5 of up to 64 whole members with metadata 1.x: `mdadm --grow --consistency-policy=ppl`, which takes the place of the \
+         bitmap) or a journal device closes it. A battery does as well.";
     NoBitmap = 305, Warning, "an array has no write-intent bitmap",
         "After a crash everything is resynced instead of what was being written, and a member that was away for a minute is filled as if it \
          were new: hours during which the next failure costs data. A bitmap costs a few percent of random writes with its usual \

@@ -5,6 +5,9 @@ use super::fragments::{FragmentFacts, ReadModels};
 use super::{Unchecked, word};
 use crate::limits::Scheme;
 
+/// Members of an array with a partial parity log.
+const PARTIAL_PARITY_LOG_SLOTS_MAX: u32 = 64;
+
 /// What was found, of members or of a whole system.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AuditFacts {
@@ -135,7 +138,11 @@ pub enum MemberRole {
     Spare,
     /// The journal.
     Journal,
-    /// Not used, and why.
+    /// The array says that it failed, with what led to that.
+    Failed(String),
+    /// The array went on without it, with what led to that: it has nothing that the array lacks.
+    Behind(String),
+    /// Not used for another reason, which this is. What it has may be nowhere else.
     Unused(String),
 }
 
@@ -152,7 +159,8 @@ pub struct KernelArray {
     pub threads: Option<u64>,
     /// What it is doing: `idle`, `recover`, ….
     pub action: Option<String>,
-    /// Sectors that the last check found to disagree.
+    /// Sectors that the last check found to disagree; `None` if what was counted last was something
+    /// else, which wrote what it found.
     pub mismatches: Option<u64>,
 }
 
@@ -366,6 +374,14 @@ impl ArrayFacts {
         }
     }
 
+    /// Puts NEW in the place of a member that failed.
+    pub(super) fn renew(&self, member: &DeviceFacts) -> String {
+        match self.running {
+            Some(_) => format!("mdadm {} --remove {} && {}", self.node(), self.path(member), self.add("NEW")),
+            None => self.add("NEW"),
+        }
+    }
+
     /// Replaces a member while it still works, by NEW.
     pub(super) fn replace(&self, member: &DeviceFacts) -> String {
         let old = self.path(member);
@@ -392,6 +408,27 @@ impl ArrayFacts {
             Scheme::Mirrored { copies, .. } => copies > 1,
             Scheme::Parity { parities } => parities > 0,
         }
+    }
+
+    /// More members are missing than redundancy makes up for.
+    pub(super) fn is_out_of_reach(&self) -> bool {
+        let made_up_for = match self.scheme {
+            Scheme::Striped => 0,
+            // Which members have copies of the same is not known here. What lacks all of one is refused.
+            Scheme::Mirrored { copies, .. } if self.refused.is_some() => copies.saturating_sub(1),
+            Scheme::Mirrored { copies, .. } => self.slots - self.slots.div_ceil(copies.max(1)),
+            Scheme::Parity { parities } => parities,
+        };
+        self.missing > made_up_for
+    }
+
+    /// Whether mdadm gives it a partial parity log, if there is room for that: RAID 5, metadata that
+    /// has a place for it, no more members than it has entries for, and none of them missing.
+    pub(super) fn takes_partial_parity_log(&self) -> bool {
+        self.level == "raid5"
+            && self.metadata.starts_with("1.")
+            && self.slots <= PARTIAL_PARITY_LOG_SLOTS_MAX
+            && self.missing == 0
     }
 
     /// Its stripes, if it has any.

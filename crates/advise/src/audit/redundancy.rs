@@ -3,12 +3,17 @@
 use super::facts::{ArrayFacts, AuditFacts, MemberRole, Sync};
 use super::{AuditReport, FindingCode, Size, word};
 
+/// The command that says what helps where no command can be given.
+const WHY: &str = "wattle why MEMBER... says what helps";
+
 pub(super) fn rules(facts: &AuditFacts, report: &mut AuditReport) {
     for array in &facts.arrays {
         state(array, report);
         members(facts, array, report);
         if array.redundant() {
-            protection(array, report);
+            if !array.is_out_of_reach() {
+                protection(array, report);
+            }
             shared_drives(facts, array, report);
         }
         sizes(facts, array, report);
@@ -36,11 +41,15 @@ fn state(array: &ArrayFacts, report: &mut AuditReport) {
         let evidence = format!("{} of {} members are missing or not whole", array.missing, array.slots);
         let left = array.parities().saturating_sub(array.missing);
         let cost = match (array.parities(), left) {
+            _ if array.is_out_of_reach() => "nothing can be read until enough of them are back".to_owned(),
             (0, _) => "what has no other copy is lost with the next failure".to_owned(),
             (_, 0) => "the next failure loses everything".to_owned(),
             _ => format!("{left} further failure is survived"),
         };
-        let fix = array.add("DEVICE");
+        let fix = match array.is_out_of_reach() {
+            true => WHY.to_owned(),
+            false => array.add("DEVICE"),
+        };
         report.find(FindingCode::Degraded, &array.name, [evidence, cost, fix]);
         if array.sync == Some(Sync::Dirty)
             && array.parities() > 0
@@ -80,9 +89,16 @@ fn members(facts: &AuditFacts, array: &ArrayFacts, report: &mut AuditReport) {
     for member in &array.members {
         let device = &facts.devices[member.device];
         let name = &device.name;
-        if let MemberRole::Unused(why) = &member.role {
+        let unused = match &member.role {
+            MemberRole::Active | MemberRole::Spare | MemberRole::Journal => None,
+            MemberRole::Failed(why) => Some((why, array.renew(device))),
+            MemberRole::Behind(why) => Some((why, array.add(&array.path(device)))),
+            // To add it would write over what may be nowhere else.
+            MemberRole::Unused(why) => Some((why, WHY.to_owned())),
+        };
+        if let Some((why, fix)) = unused {
             let cost = format!("it is no redundancy of {} as it is", array.name);
-            report.find(FindingCode::UnusedMember, name, [why.clone(), cost, array.add(&array.path(device))]);
+            report.find(FindingCode::UnusedMember, name, [why.clone(), cost, fix]);
         }
         if member.bad_sectors > 0 {
             let evidence = format!("{} sectors, in its bad-block log", member.bad_sectors);
@@ -119,11 +135,14 @@ fn protection(array: &ArrayFacts, report: &mut AuditReport) {
         let evidence = "no partial parity log and no journal".to_owned();
         let cost =
             "a crash, and a failure before the resync is done, may damage blocks that were not being written";
-        let fix = match array.parities() {
-            1 => format!(
-                "mdadm --grow --bitmap=none {node}; mdadm --grow --consistency-policy=ppl {node}; or a journal device"
+        let with_journal = "a journal device (mdadm --create --write-journal), or a battery";
+        let fix = match array.takes_partial_parity_log() {
+            // The log takes the bitmap's place. Where it is refused all the same, the bitmap comes back.
+            true => format!(
+                "mdadm --grow --bitmap=none {node} && (mdadm --grow --consistency-policy=ppl {node} || mdadm --grow \
+                 --bitmap=internal {node}); or {with_journal}"
             ),
-            _ => "a journal device (mdadm --create --write-journal), or a battery".to_owned(),
+            false => with_journal.to_owned(),
         };
         report.find(FindingCode::WriteHole, &array.name, [evidence, cost.to_owned(), fix]);
     }
@@ -186,35 +205,36 @@ fn sizes(facts: &AuditFacts, array: &ArrayFacts, report: &mut AuditReport) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::facts::{ArrayMember, DeviceFacts, DeviceOrigin};
+    use crate::audit::Finding;
+    use crate::audit::facts::{ArrayMember, DeviceFacts, DeviceOrigin, KernelArray};
     use crate::limits::Scheme;
 
-    #[test]
-    fn sectors_recorded_as_lost_are_found() {
-        let device = DeviceFacts {
-            name: "sda".to_owned(),
+    /// An array of whole members, called sda and so on.
+    fn array(level: &str, scheme: Scheme, slots: u32) -> AuditFacts {
+        let device = |ix: usize| DeviceFacts {
+            name: format!("sd{}", char::from(b'a' + ix as u8)),
             size: 1 << 30,
             origin: DeviceOrigin::Drive,
             file_system: None,
             queue: None,
             drive: None,
         };
-        let member = ArrayMember {
-            device: 0,
+        let member = |device: usize| ArrayMember {
+            device,
             role: MemberRole::Active,
             start: Some(1 << 20),
             used: Some(1 << 29),
-            bad_sectors: 8,
+            bad_sectors: 0,
         };
         let array = ArrayFacts {
             name: "data".to_owned(),
-            level: "raid1".to_owned(),
-            scheme: Scheme::Mirrored { copies: 2, far: false },
+            level: level.to_owned(),
+            scheme,
             chunk: 0,
             data_drives: 1,
-            slots: 2,
+            slots,
             missing: 0,
-            members: vec![member],
+            members: (0..slots as usize).map(member).collect(),
             metadata: "1.2".to_owned(),
             bitmap: Some(true),
             log: Some(false),
@@ -223,12 +243,100 @@ mod tests {
             scrubbed: None,
             running: None,
         };
-        let facts = AuditFacts { devices: vec![device], arrays: vec![array], ..AuditFacts::default() };
-        let found = crate::audit::audit(&facts).findings;
-        assert_eq!(found[0].code, FindingCode::BadBlocks);
+        let devices = (0..slots as usize).map(device).collect();
+        AuditFacts { devices, arrays: vec![array], ..AuditFacts::default() }
+    }
+
+    const RAID5: Scheme = Scheme::Parity { parities: 1 };
+
+    fn found(facts: &AuditFacts, code: FindingCode) -> Option<Finding> {
+        crate::audit::audit(facts).findings.into_iter().find(|finding| finding.code == code)
+    }
+
+    fn fix(facts: &AuditFacts, code: FindingCode) -> String {
+        found(facts, code).unwrap().fix
+    }
+
+    fn is_run_by_a_kernel(facts: &mut AuditFacts) {
+        facts.arrays[0].running = Some(KernelArray { node: "md0".to_owned(), ..KernelArray::default() });
+    }
+
+    #[test]
+    fn sectors_recorded_as_lost_are_found() {
+        let mut facts = array("raid1", Scheme::Mirrored { copies: 2, far: false }, 2);
+        facts.arrays[0].members[0].bad_sectors = 8;
+        let found = found(&facts, FindingCode::BadBlocks).unwrap();
         assert_eq!(
-            (found[0].subject.as_str(), found[0].evidence.as_str()),
+            (found.subject.as_str(), found.evidence.as_str()),
             ("sda", "8 sectors, in its bad-block log")
         );
+    }
+
+    /// What is added is written over.
+    #[test]
+    fn only_a_member_without_anything_of_its_own_is_to_be_added() {
+        let why = || "why".to_owned();
+        for (role, alone, in_a_kernel) in [
+            (MemberRole::Behind(why()), "wattle add data sdb", "mdadm /dev/md0 --add /dev/sdb"),
+            (
+                MemberRole::Failed(why()),
+                "wattle add data NEW",
+                "mdadm /dev/md0 --remove /dev/sdb && mdadm /dev/md0 --add NEW",
+            ),
+            (MemberRole::Unused(why()), WHY, WHY),
+        ] {
+            let mut facts = array("raid1", Scheme::Mirrored { copies: 2, far: false }, 2);
+            (facts.arrays[0].members[1].role, facts.arrays[0].missing) = (role, 1);
+            assert_eq!(fix(&facts, FindingCode::UnusedMember), alone);
+            is_run_by_a_kernel(&mut facts);
+            assert_eq!(fix(&facts, FindingCode::UnusedMember), in_a_kernel);
+        }
+    }
+
+    #[test]
+    fn of_what_lacks_too_much_nothing_is_said_to_be_left() {
+        let mirror = |copies| Scheme::Mirrored { copies, far: false };
+        for (scheme, slots, missing, refused, lost) in [
+            (RAID5, 3, 1, false, false),
+            (RAID5, 3, 2, false, true),
+            (Scheme::Parity { parities: 2 }, 5, 2, false, false),
+            (Scheme::Parity { parities: 2 }, 5, 3, true, true),
+            (mirror(3), 3, 2, false, false),
+            (mirror(2), 4, 2, false, false),
+            (mirror(2), 4, 2, true, true),
+            (mirror(2), 4, 3, false, true),
+        ] {
+            let mut facts = array("raid", scheme, slots);
+            facts.arrays[0].missing = missing;
+            facts.arrays[0].refused = refused.then(|| "too few".to_owned());
+            let degraded = found(&facts, FindingCode::Degraded).unwrap();
+            assert_eq!(degraded.cost.starts_with("nothing can be read"), lost, "{scheme:?}: {degraded:?}");
+            assert_eq!(degraded.fix == WHY, lost, "{scheme:?}: {degraded:?}");
+            // No commands for what cannot be written.
+            assert_eq!(found(&facts, FindingCode::NoSpare).is_none(), lost, "{scheme:?}");
+        }
+    }
+
+    /// mdadm takes the bitmap away with the first command, and refuses the second.
+    #[test]
+    fn a_partial_parity_log_is_advised_where_there_can_be_one() {
+        let advised = |change: fn(&mut ArrayFacts)| {
+            let mut facts = array("raid5", RAID5, 4);
+            change(&mut facts.arrays[0]);
+            fix(&facts, FindingCode::WriteHole)
+        };
+        let could = advised(|_| ());
+        assert!(
+            could.contains("consistency-policy=ppl /dev/md/data || mdadm --grow --bitmap=internal"),
+            "{could}"
+        );
+        for refused in [
+            advised(|array| array.level = "raid4".to_owned()),
+            advised(|array| array.metadata = "0.90".to_owned()),
+            advised(|array| array.slots = 65),
+            advised(|array| array.missing = 1),
+        ] {
+            assert!(refused.starts_with("a journal device"), "{refused}");
+        }
     }
 }

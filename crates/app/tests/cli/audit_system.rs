@@ -224,6 +224,17 @@ fn each_setting_that_is_wrong_is_found() {
     }
 }
 
+/// The kernel counts in all three, and only a check leaves what it counted.
+#[test]
+fn what_a_repair_or_a_resync_wrote_is_no_mismatch_that_is_left() {
+    let tree = Tree::new();
+    tree.set("sys/block/md0/md/mismatch_cnt", "20480");
+    for (last, left) in [("check", true), ("repair", false), ("resync", false)] {
+        tree.set("sys/block/md0/md/last_sync_action", last);
+        assert_eq!(codes(&tree.audit()).contains("AUD-702"), left, "{last}");
+    }
+}
+
 /// What wattle does not serve its commands do not change.
 #[test]
 fn an_array_of_the_kernel_is_changed_with_its_tools() {

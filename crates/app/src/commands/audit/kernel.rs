@@ -82,7 +82,7 @@ fn member(
     let state = system.text(&format!("{dir}/dev-{name}/state")).unwrap_or_default();
     let is = |word: &str| state.split(',').any(|state| state == word);
     let role = match () {
-        () if is("faulty") => MemberRole::Unused("the kernel says that it is faulty".to_owned()),
+        () if is("faulty") => MemberRole::Failed("the kernel says that it is faulty".to_owned()),
         () if is("journal") => MemberRole::Journal,
         () if is("spare") => MemberRole::Spare,
         () => MemberRole::Active,

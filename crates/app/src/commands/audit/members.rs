@@ -183,6 +183,8 @@ fn array_members(stack: &Stack, found: &ArrayScan) -> Vec<ArrayMember> {
             }
             Verdict::Spare => MemberRole::Spare,
             Verdict::Journal => MemberRole::Journal,
+            failed @ Verdict::Faulty { .. } => MemberRole::Failed(failed.to_string()),
+            behind @ Verdict::Stale { .. } => MemberRole::Behind(behind.to_string()),
             unused => MemberRole::Unused(unused.to_string()),
         };
         Some(ArrayMember {

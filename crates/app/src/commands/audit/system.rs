@@ -187,7 +187,7 @@ impl SystemRoot {
         let md = |file: &str| self.text(&format!("sys/block/{node}/md/{file}"));
         let number = |file: &str| self.number(&format!("sys/block/{node}/md/{file}"));
         let array: &mut ArrayFacts = &mut facts.arrays[ix];
-        let action = md("sync_action");
+        let (action, last_action) = (md("sync_action"), md("last_sync_action"));
         if let Some(missing) = number("degraded") {
             array.missing = u32::try_from(missing).unwrap_or(u32::MAX);
         }
@@ -201,20 +201,23 @@ impl SystemRoot {
         };
         if array.scrubbed.is_none() {
             let scheduled = SCHEDULES.iter().any(|path| self.has(path));
-            array.scrubbed = match md("last_sync_action").as_deref() {
+            array.scrubbed = match last_action.as_deref() {
                 Some("check" | "repair") => Some(true),
                 // It may have been before the last start.
                 Some(_) if !scheduled => Some(false),
                 _ => None,
             };
         }
+        // A repair and a resync are counted too, and write what they find.
+        let of_check =
+            last_action.as_deref() == Some("check") && matches!(action.as_deref(), Some("idle" | "frozen"));
         array.running = Some(KernelArray {
             node: node.to_owned(),
             stripe_cache: number("stripe_cache_size"),
             stripe_cache_active: number("stripe_cache_active"),
             threads: number("group_thread_cnt"),
             action,
-            mismatches: number("mismatch_cnt"),
+            mismatches: number("mismatch_cnt").filter(|_| of_check),
         });
         let content = facts.devices.iter_mut().find(|device| device.origin == DeviceOrigin::Array(ix));
         match content {

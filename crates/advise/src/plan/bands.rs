@@ -33,13 +33,10 @@ pub fn bands(sizes_bytes: &[u64]) -> Vec<Band> {
     let mut start = MIB;
     let mut bands = Vec::new();
     for end in ends {
-        // The backup of the partition table lies behind the last one.
-        let stop = end / MIB * MIB - MIB;
-        bands.push(Band {
-            start_bytes: Some(start),
-            len_bytes: stop.saturating_sub(start),
-            drives: reach(end),
-        });
+        // The backup of the partition table lies behind the last one. Very small drives have no room
+        // between the two.
+        let stop = (end / MIB * MIB).saturating_sub(MIB).max(start);
+        bands.push(Band { start_bytes: Some(start), len_bytes: stop - start, drives: reach(end) });
         start = stop;
     }
     bands
@@ -68,5 +65,14 @@ mod tests {
         assert_eq!(found[1].start_bytes, Some(MIB + found[0].len_bytes));
         assert!(found.iter().all(|band| band.len_bytes.is_multiple_of(MIB)));
         assert!(found[1].start_bytes.unwrap() + found[1].len_bytes < 8 * TB);
+    }
+
+    #[test]
+    fn drives_without_room_for_a_partition_move_no_band() {
+        for small in [0, 1, 512 << 10, MIB, 3 << 19, 2 * MIB] {
+            let found = bands(&[small, 2 << 30]);
+            let at: Vec<_> = found.iter().map(|band| (band.start_bytes, band.len_bytes)).collect();
+            assert_eq!(at, [(Some(MIB), 0), (Some(MIB), (2 << 30) - 2 * MIB)], "{small}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Every stack that keeps what was asked for.
 
 use super::bands::{Band, bands};
-use super::stack::{ArrayPlan, PlannedStack};
+use super::stack::{ArrayPlan, LOG_MEMBERS_MAX, PlannedStack, consistency};
 use super::{PlaceOf, PlanLevel, PlanShape, PowerCutCover, Wish, WishError};
 
 /// Smallest and largest chunk that is tried.
@@ -11,6 +11,10 @@ const CHUNK_MAX: u64 = 1 << 20;
 const LV_STRIPE_MAX: u64 = 4 << 20;
 /// More arrays side by side are too many to look after.
 const GROUPS_MAX: u32 = 8;
+/// Members of an array with parity: md's Q has no more coefficients that differ.
+const PARITY_MEMBERS_MAX: u32 = 255;
+/// A smaller drive has no room for a table of partitions at both ends and for anything between.
+const DRIVE_BYTES_MIN: u64 = 3 << 20;
 /// Drives from which on several arrays are tried.
 const GROUPED_FROM: u32 = 8;
 
@@ -36,7 +40,7 @@ pub fn candidates(wish: &Wish, place_of: PlaceOf) -> Result<Vec<Candidate>, Wish
     let drives = wish.sizes_bytes.len() as u32 - wish.spares;
     let (bands, spares) = cut(wish)?;
     let shapes = shapes(wish, drives)?;
-    let mut found = Vec::new();
+    let (mut found, mut too_many) = (Vec::new(), None);
     for shape in shapes {
         let banded = bands.len() > 1;
         if banded && shape == PlanShape::Plain {
@@ -45,7 +49,13 @@ pub fn candidates(wish: &Wish, place_of: PlaceOf) -> Result<Vec<Candidate>, Wish
         let groups = if banded || wish.spares > 0 { vec![1] } else { groups(shape, drives) };
         for groups in groups {
             for chunk_bytes in chunks(wish, shape, drives) {
-                for cover in covers(wish, shape) {
+                for cover in covers(wish, shape, drives / groups) {
+                    if let Some((what, most)) =
+                        members_max(shape, cover).filter(|(_, most)| drives / groups > *most)
+                    {
+                        too_many = Some(WishError::TooManyDrives { what, most, drives });
+                        continue;
+                    }
                     let kind = (shape, chunk_bytes, groups, cover);
                     found.extend(build(wish, place_of, kind, &bands, &spares));
                 }
@@ -54,7 +64,7 @@ pub fn candidates(wish: &Wish, place_of: PlaceOf) -> Result<Vec<Candidate>, Wish
     }
     let smallest = wish.sizes_bytes.iter().copied().min().unwrap_or(0);
     let most = found.iter().max_by_key(|candidate| candidate.stack.volume_bytes);
-    let most = most.ok_or(WishError::TooSmall { smallest })?.clone();
+    let most = most.ok_or(too_many.unwrap_or(WishError::TooSmall { smallest }))?.clone();
     let least = wish.file_system.bytes_min();
     found.retain(|candidate| candidate.stack.volume_bytes >= least);
     if found.is_empty() {
@@ -79,6 +89,9 @@ fn check(wish: &Wish) -> Result<(), WishError> {
     let (drives, survive, spares) = (wish.sizes_bytes.len() as u32, wish.survive, wish.spares);
     if survive.saturating_add(spares) >= drives {
         return Err(WishError::TooFewDrives { drives, survive, spares });
+    }
+    if let Some(&smallest) = wish.sizes_bytes.iter().min().filter(|bytes| **bytes < DRIVE_BYTES_MIN) {
+        return Err(WishError::TooSmall { smallest });
     }
     if let Some(chunk) =
         wish.chunk_bytes.filter(|chunk| !chunk.is_power_of_two() || !(4096..=64 << 20).contains(chunk))
@@ -208,11 +221,22 @@ fn chunks(wish: &Wish, shape: PlanShape, drives: u32) -> Vec<u64> {
 
 /// What covers a power cut, and what else might: where RAID 5 gets a log unasked, the bitmap that
 /// levels beside it have.
-fn covers(wish: &Wish, shape: PlanShape) -> Vec<PowerCutCover> {
-    let cover = super::stack::consistency(shape, wish);
+fn covers(wish: &Wish, shape: PlanShape, members: u32) -> Vec<PowerCutCover> {
+    let cover = consistency(shape, members, wish);
     match wish.consistency {
         None if cover == PowerCutCover::Ppl => vec![cover, PowerCutCover::Bitmap],
         _ => vec![cover],
+    }
+}
+
+/// The most members of an array like that, if there is a limit, and what has it.
+fn members_max(shape: PlanShape, cover: PowerCutCover) -> Option<(String, u32)> {
+    match (shape, cover) {
+        (PlanShape::Raid5, PowerCutCover::Ppl) => {
+            Some((format!("{} with a partial parity log", shape.level()), LOG_MEMBERS_MAX))
+        }
+        (PlanShape::Raid5 | PlanShape::Raid6, _) => Some((shape.level().to_string(), PARITY_MEMBERS_MAX)),
+        _ => None,
     }
 }
 
@@ -248,7 +272,7 @@ fn build(
         let most = shape;
         let built = of_band(shape, each as u32, wish.survive).and_then(|shape| {
             let chunk_bytes = if shape == PlanShape::Raid1 { 0 } else { chunk_bytes };
-            let cover = if shape == most { cover } else { super::stack::consistency(shape, wish) };
+            let cover = if shape == most { cover } else { consistency(shape, each as u32, wish) };
             let ppl = cover == PowerCutCover::Ppl;
             let place = place_of(shape.level(), band.len_bytes, chunk_bytes, ppl);
             let array_bytes = shape.array_bytes(each as u32, place.data_bytes, chunk_bytes.max(1));
@@ -287,7 +311,7 @@ impl Candidate {
     #[must_use]
     pub fn keeps_less(&self, wish: &Wish) -> bool {
         let array = self.measured();
-        array.cover != super::stack::consistency(array.shape, wish)
+        array.cover != consistency(array.shape, array.drives.len() as u32, wish)
     }
 
     /// Between those that are equally fast: less is nearer to what operators came to prefer.
@@ -350,5 +374,77 @@ impl Candidate {
         (least..=array.drives.len() as u32)
             .find(|members| room(*members) >= wanted)
             .map(|members| members + wish.spares)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{DataPlacement, FileSystemKind, Workload};
+
+    const GIB: u64 = 1 << 30;
+
+    fn wish(sizes_bytes: Vec<u64>, level: PlanLevel) -> Wish {
+        Wish {
+            sizes_bytes,
+            rotational: true,
+            capacity_bytes: None,
+            survive: 1,
+            spares: 0,
+            workload: Workload {
+                name: Some("database"),
+                random: true,
+                read_part: 0.7,
+                bytes: 8192,
+                depth: 32,
+            },
+            level: Some(level),
+            layout: None,
+            chunk_bytes: Some(64 << 10),
+            consistency: None,
+            file_system: FileSystemKind::Ext4,
+            cores: 4,
+        }
+    }
+
+    fn all(wish: &Wish) -> Result<Vec<Candidate>, WishError> {
+        candidates(wish, |_, len_bytes, _, _| DataPlacement {
+            data_offset_bytes: 1 << 20,
+            data_bytes: len_bytes.saturating_sub(1 << 20),
+        })
+    }
+
+    /// What `create` and mdadm would refuse is not offered.
+    #[test]
+    fn no_array_has_more_members_than_its_level_and_its_log_take() {
+        let covers = |drives: usize| {
+            let wish = wish(vec![GIB; drives], PlanLevel::Raid5);
+            assert!(wish.workload.in_place());
+            let all = all(&wish).unwrap();
+            let whole = all.iter().filter(|candidate| candidate.groups == 1);
+            whole.map(|one| (one.measured().cover, one.keeps_less(&wish))).collect::<Vec<_>>()
+        };
+        assert_eq!(covers(64), [(PowerCutCover::Ppl, false), (PowerCutCover::Bitmap, true)]);
+        assert_eq!(covers(65), [(PowerCutCover::Bitmap, false)]);
+        // 65 make no arrays with a power of two of data, 68 make four.
+        let asked = |drives: usize| {
+            let wish =
+                Wish { consistency: Some(PowerCutCover::Ppl), ..wish(vec![GIB; drives], PlanLevel::Raid5) };
+            all(&wish).map(|all| all.iter().map(|candidate| candidate.groups).collect::<Vec<_>>())
+        };
+        assert!(matches!(asked(65), Err(WishError::TooManyDrives { most: 64, drives: 65, .. })));
+        assert_eq!(asked(68), Ok(vec![4]));
+        for level in [PlanLevel::Raid5, PlanLevel::Raid6] {
+            let refused = all(&wish(vec![GIB; 301], level)).unwrap_err();
+            assert!(matches!(refused, WishError::TooManyDrives { most: 255, drives: 301, .. }), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_drive_without_room_for_anything_is_named() {
+        for small in [0, 512 << 10, 3 << 19, (3 << 20) - 1] {
+            let refused = all(&wish(vec![small, GIB, GIB, GIB], PlanLevel::Raid5)).unwrap_err();
+            assert_eq!(refused, WishError::TooSmall { smallest: small });
+        }
     }
 }

@@ -127,6 +127,18 @@ pub enum WishError {
         /// Drives there are.
         drives: u32,
     },
+    /// The level takes no array of so many drives, and they are not divided into equal ones.
+    #[error(
+        "{what} has at most {most} members, and there are {drives} drives beside the spares that make no equal arrays of that"
+    )]
+    TooManyDrives {
+        /// The level, and its log.
+        what: String,
+        /// Members it has at most.
+        most: u32,
+        /// Drives there are.
+        drives: u32,
+    },
     /// Only RAID 10 has such layouts.
     #[error("only raid10 has the layout {layout}, and the level is to be {level}")]
     Layout {

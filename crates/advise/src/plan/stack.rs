@@ -81,10 +81,16 @@ impl WriteHole {
     }
 }
 
-/// Of a wish, what a level has. RAID 5 under small writes in place gets its log unasked: no
+/// Members of an array whose partial parity logs the kernel keeps.
+pub(super) const LOG_MEMBERS_MAX: u32 = 64;
+
+/// Of a wish, what a level of so many members has. RAID 5 under small writes in place gets its log unasked: no
 /// operator would notice that a power cut made of a stripe what no file system looks at again.
-pub(super) fn consistency(shape: PlanShape, wish: &Wish) -> PowerCutCover {
-    let unasked = || if wish.workload.in_place() { PowerCutCover::Ppl } else { PowerCutCover::Bitmap };
+pub(super) fn consistency(shape: PlanShape, members: u32, wish: &Wish) -> PowerCutCover {
+    let unasked = || match wish.workload.in_place() && members <= LOG_MEMBERS_MAX {
+        true => PowerCutCover::Ppl,
+        false => PowerCutCover::Bitmap,
+    };
     match (shape.level(), wish.consistency) {
         (PlanLevel::None | PlanLevel::Raid0, _) => PowerCutCover::Resync,
         (PlanLevel::Raid5, wanted) => wanted.unwrap_or_else(unasked),

@@ -22,7 +22,7 @@ Examples:
   wattle plan /dev/sd[b-g] --drive sata7200 --workload backup --apply --mkfs")]
 pub struct PlanArgs {
     /// Drives there are, files or block devices: their sizes are measured. What they are like,
-    /// --drive says.
+    /// --drive says. Those that hold anything are refused.
     #[arg(value_name = "MEMBER", conflicts_with_all = ["drives", "drive_size"], value_parser = name_text())]
     pub members: Vec<String>,
     /// How many drives, if --drive is given once.
@@ -86,8 +86,7 @@ pub struct PlanArgs {
     /// Name of the array, the group (vg_NAME) and the volume.
     #[arg(long, value_name = "NAME", default_value = "data")]
     pub name: String,
-    /// Build it on the members given: partitions, arrays, group and volume. Refuses members that
-    /// hold anything.
+    /// Build it on the members given: partitions, arrays, group and volume.
     #[arg(long)]
     pub apply: bool,
     /// Make the file system as well.

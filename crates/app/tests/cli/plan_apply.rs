@@ -182,8 +182,11 @@ fn what_cannot_be_built_is_refused_before_anything_is_written() {
         let members = [&members[..3], &[room.device("used", 64 * MIB)]].concat();
         run(words(make).chain([members[3].clone()])).ok();
         for level in ["--level 5", "--level none --survive 0"] {
-            let line = format!("--drive sata7200 {level} --apply");
-            fails(&line, &members, 3, "WTL-0080", &["used", "holds data"]);
+            // The commands of a plan are pasted: what they write over is refused as well.
+            for apply in ["--apply", ""] {
+                let line = format!("--drive sata7200 {level} {apply}");
+                fails(&line, &members, 3, "WTL-0080", &["used", "holds data"]);
+            }
         }
     }
     // Of bands nothing is there before their partitions are.
@@ -191,6 +194,7 @@ fn what_cannot_be_built_is_refused_before_anything_is_written() {
         [&members[..2], &[room.device("full", 128 * MIB), room.device("larger", 128 * MIB)]].concat();
     run(words("pv create").chain([larger[2].clone()])).ok();
     fails("--drive sata7200 --survive 1 --apply", &larger, 3, "WTL-0080", &["full", "holds data"]);
+    fails("--drive sata7200 --survive 1", &larger, 3, "WTL-0080", &["full", "holds data"]);
     let said = plan(&room, "--drive sata7200 --mkfs", &members);
     assert_eq!(said.status, 2, "{}", said.stderr);
 }

@@ -43,21 +43,22 @@ pub struct Blueprint<'a> {
     pub names: &'a Names,
 }
 
-/// Refuses, before anything is simulated, what could not be done in the end.
+/// Refuses, before anything is simulated, what could not be done in the end. What a plan prints is
+/// pasted, and `sgdisk` asks nothing: members have to be empty for that as well.
 ///
 /// # Errors
 /// There is nothing to do it on, or something is there already.
 pub fn check(access: &MemberAccess, args: &PlanArgs) -> Result<(), Problem> {
-    if !args.apply {
-        return Ok(());
-    }
     if args.members.is_empty() {
         let what = "--apply: drives are given as models, and there is nothing to write to";
-        return Err(super::usage(what.to_owned()));
+        return if args.apply { Err(super::usage(what.to_owned())) } else { Ok(()) };
     }
     let nothing_forced = Force { checks: Vec::new() };
     for seen in &members::look(access, &args.members, &nothing_forced)?.members {
-        partition::check_empty(seen)?;
+        partition::check_empty(seen).map_err(|problem| Problem {
+            next: format!("{}; for a plan alone, --drives N in place of members", problem.next),
+            ..problem
+        })?;
     }
     Ok(())
 }

@@ -106,6 +106,7 @@ fn impossible(error: &WishError) -> Problem {
         WishError::TooFewDrives { .. } | WishError::Members { .. } => {
             "more drives, or fewer failures to survive"
         }
+        WishError::TooManyDrives { .. } => "fewer drives, a number that makes equal arrays, or another level",
         WishError::TooSmall { .. } => "use larger drives or smaller chunks",
         WishError::FileSystem { .. } => "use larger drives, or --fs ext4",
         WishError::SparesOfBands => "leave out --spares, or use drives of one size",

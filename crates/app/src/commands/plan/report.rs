@@ -231,12 +231,9 @@ impl Names {
         format!("/dev/md/{}", self.array(ix))
     }
 
-    /// Members and then spares, as the kernel names partitions.
+    /// Members and then spares, as the kernel names partitions, and udev those of its links.
     pub fn members(&self, array: &ArrayPlan) -> Vec<String> {
-        self.each_member(array, |name, number| match name.ends_with(|last: char| last.is_ascii_digit()) {
-            true => format!("{name}p{number}"),
-            false => format!("{name}{number}"),
-        })
+        self.each_member(array, partition)
     }
 
     /// The same as wattle names partitions.
@@ -451,5 +448,32 @@ fn candidate(wish: &Wish, known: &Known) -> CandidateReport {
         rebuilding: hurt(|hurt| &hurt.rebuilding),
         exposed_hours: known.loss.as_ref().map(|loss| loss.exposed_hours).filter(|hours| *hours > 0.0),
         loss_per_year: known.loss.as_ref().map(|loss| loss.per_year),
+    }
+}
+
+/// What the kernel calls a partition of a drive; udev's links to it have names of their own.
+fn partition(drive: &str, number: usize) -> String {
+    let between = match drive {
+        _ if drive.starts_with("/dev/disk/") => "-part",
+        _ if drive.ends_with(|last: char| last.is_ascii_digit()) => "p",
+        _ => "",
+    };
+    format!("{drive}{between}{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_have_the_names_that_linux_gives_them() {
+        for (drive, named) in [
+            ("/dev/sdb", "/dev/sdb1"),
+            ("/dev/nvme0n1", "/dev/nvme0n1p1"),
+            ("/dev/disk/by-id/ata-X", "/dev/disk/by-id/ata-X-part1"),
+            ("/dev/disk/by-id/ata-X9", "/dev/disk/by-id/ata-X9-part1"),
+        ] {
+            assert_eq!(partition(drive, 1), named);
+        }
     }
 }

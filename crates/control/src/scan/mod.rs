@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
 
 use crate::signature::{FoundSignature, readable_signatures};
+use wattle_format::luks::SECOND_AT;
 use wattle_format::lvm::Id;
 use wattle_format::md::backup::{self, ReshapeBackup, ReshapeBackupError};
 use wattle_format::md::{RawSuperblock, Superblock, SuperblockError};
@@ -231,8 +232,19 @@ impl MemberScan {
     fn is_unread(&self) -> bool {
         self.superblocks.is_empty()
             && self.damaged.is_empty()
-            && !self.unreadable.is_empty()
+            && self.unread_that_counts().is_some()
             && !self.is_plain_file_system()
+    }
+
+    /// Why some place could not be read, but for those of a second header of LUKS2: that makes
+    /// nothing else of what is recognised elsewhere.
+    fn unread_that_counts(&self) -> Option<&MemberError> {
+        let is_second = |error: &MemberError| match error {
+            MemberError::NotCopied { offset_bytes, len_bytes: 512, .. }
+            | MemberError::Read { offset_bytes, len_bytes: 512, .. } => SECOND_AT.contains(offset_bytes),
+            _ => false,
+        };
+        self.unreadable.iter().find(|error| !is_second(error))
     }
 
     /// Whether a copy holds a file system and nothing else can be where it was not read: every
@@ -388,7 +400,7 @@ pub fn scan(members: Vec<Member>, policy: impl Into<Policy>) -> Result<Scan, Mem
     let found = scan_each(members, policy);
     match found.members.find(MemberScan::is_unread) {
         Some(member) if !policy.forced.has(Check::NewestSuperblock) => {
-            Err(found.members[member].unreadable[0].clone())
+            Err(found.members[member].unread_that_counts().expect("it is unread").clone())
         }
         _ => Ok(found),
     }
@@ -632,7 +644,7 @@ fn look_at(member: Member, origin: MemberOrigin, forced: Forced) -> MemberScan {
         // A superblock may be where it cannot be read, and then what is recognised is the content
         // of an array.
         let recognised = found.physical.is_some() || !found.signatures.is_empty();
-        let error = found.unreadable.first().cloned().map(Problem::from);
+        let error = found.unread_that_counts().cloned().map(Problem::from);
         found.problem = match recognised {
             true if forced.has(Check::NewestSuperblock) => None,
             true => error.map(|error| error.forced_by(Check::NewestSuperblock)),

@@ -17,10 +17,11 @@ impl Drop for Goes<'_> {
     }
 }
 
-fn qemu_io(uri: &str, commands: &[&str]) -> Child {
+/// A client that only reads flushes nothing when it ends.
+fn qemu_io(uri: &str, mode: &[&str], commands: &[&str]) -> Child {
     let commands = commands.iter().flat_map(|command| ["-c", command]);
     let mut client = Command::new("qemu-io");
-    client.args(["-f", "raw", uri]).args(commands).stdout(Stdio::null());
+    client.args(["-f", "raw"]).args(mode).arg(uri).args(commands).stdout(Stdio::null());
     client.spawn().unwrap()
 }
 
@@ -60,8 +61,8 @@ fn a_drive_that_hangs_is_told_of_and_failed_by_order_and_what_waits_for_it_goes_
         // Reads are answered from the other copy, however many wait, and the core has time for all.
         let reads: Vec<String> = (0..8).map(|at| format!("read -P 7 {}k 64k", at * 64)).collect();
         let reads: Vec<&str> = reads.iter().map(String::as_str).collect();
-        let mut readers: Vec<_> = (0..8).map(|_| qemu_io(&upper.uri, &reads)).collect();
-        let mut writer = qemu_io(&upper.uri, &["write -P 9 2M 64k", "flush"]);
+        let mut readers: Vec<_> = (0..8).map(|_| qemu_io(&upper.uri, &["-r"], &reads)).collect();
+        let mut writer = qemu_io(&upper.uri, &[], &["write -P 9 2M 64k", "flush"]);
         for reader in &mut readers {
             assert!(ends_within(reader, Duration::from_secs(30)), "{backend}: a read waits for the drive");
         }

@@ -200,9 +200,10 @@ fn a_command_of_run_that_ignores_signals_does_not_keep_the_server_from_its_end()
     let mut serve = Serve::start(&room, &["--run", &command], &members);
     wait_for_it();
     serve.signal("TERM");
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(1500));
     serve.signal("TERM");
     assert_eq!(serve.wait(), 128 + 9);
+    assert!(serve.rest().contains("a second signal came"), "it is said");
     // The time limit does too, here after `wattle stop`. What the command has started goes with it:
     // the pipe that it has from the server ends.
     let mut serve = Serve::start(&room, &["--run", &command], &members);
@@ -213,6 +214,26 @@ fn a_command_of_run_that_ignores_signals_does_not_keep_the_server_from_its_end()
     assert!(serve.rest().contains("does not end"), "it is said");
     assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
     // In order, both times.
+    let scan = ["scan", "--json"].map(str::to_owned).into_iter().chain(members);
+    assert_eq!(run(scan).ok().json()["arrays"][0]["state"], "clean");
+}
+
+/// `timeout` sends one signal to the process and another one to its group.
+#[test]
+fn signals_one_after_the_other_are_one_request_to_end() {
+    let room = Room::new();
+    let members = room.array("5", 3);
+    let started = room.path("started");
+    let command =
+        format!("trap 'sleep 0.5; exit 7' TERM; touch '{}'; while :; do sleep 0.05; done", started.display());
+    let mut serve = Serve::start(&room, &["--run", &command], &members);
+    while !started.exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    serve.signal("TERM");
+    std::thread::sleep(Duration::from_millis(100));
+    serve.signal("TERM");
+    assert_eq!(serve.wait(), 7, "the command has the time that it needs");
     let scan = ["scan", "--json"].map(str::to_owned).into_iter().chain(members);
     assert_eq!(run(scan).ok().json()["arrays"][0]["state"], "clean");
 }

@@ -60,6 +60,10 @@ const CORES_MAX: usize = 8;
 /// The command of `--run` has so long to end when it is asked to.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// Signals within this time are one request to end: `timeout` and service managers send one to the
+/// process and another to its group.
+const ONE_REQUEST_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Is called once clients can connect.
 pub type OnceReady = dyn FnOnce(&Core, &Rc<Serving>);
 
@@ -663,11 +667,18 @@ async fn finish(core: &Core, serving: &Serving, exports: Vec<RunningExport>) -> 
     serving.end().await
 }
 
-/// A second signal while the first one is being obeyed.
+/// A second signal while the first one is being obeyed. What comes within [`ONE_REQUEST_TIME_MAX`]
+/// belongs to the first.
 async fn terminated_again(core: &Core) {
-    if core.terminated().await.is_err() {
-        // Without signals there is nothing that could cut the end short.
-        std::future::pending::<()>().await;
+    let first_is_over = core.now() + ONE_REQUEST_TIME_MAX;
+    loop {
+        if core.terminated().await.is_err() {
+            // Without signals there is nothing that could cut the end short.
+            std::future::pending::<()>().await;
+        }
+        if core.now() >= first_is_over {
+            return;
+        }
     }
 }
 

@@ -419,7 +419,7 @@ fn a_stack_of_a_service_is_served_through_tls() {
         up
     };
     stack("");
-    crate::harness::said(up().output().unwrap()).failed(3, "WTL-0220", &["--insecure"]);
+    crate::harness::said(up().output().unwrap()).failed(3, "WTL-0220", &["data.toml:2: ", "insecure = true"]);
     stack(&format!("tls-certificates = '{dir}'\n"));
     let mut child = up().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);

@@ -189,6 +189,28 @@ fn every_fault_is_told_with_its_place_and_nothing_starts() {
     run(["up", "--config", "/nowhere"]).failed(1, "WTL-0250", &["--scan"]);
 }
 
+/// "Look first, and restart then" needs a look that finds what keeps the stack from starting.
+#[test]
+fn a_check_finds_what_starting_would() {
+    let room = Room::new();
+    let none = room.name("none");
+    for (line, words) in [
+        ("exports = ['nbd=tcp:0.0.0.0:10809']".to_owned(), "reached from other machines"),
+        ("metrics = '0.0.0.0:1234'".to_owned(), "insecure = true"),
+        ("processors = '5-2'".to_owned(), "a list like"),
+        ("processors = '8000'".to_owned(), "none of them can be used here"),
+        (format!("passphrase-files = ['{none}']"), "No such file"),
+        (format!("exports = ['fuse={none}']"), "it is not there"),
+        (format!("exports = ['nbd=unix:{none}/socket']"), "it is not there"),
+        ("exports = ['nbd=udp:1']".to_owned(), "why: `"),
+    ] {
+        config(&room, "a.toml", &format!("arrays = ['a']\n{line}\n"));
+        let said = check(&room, &[]);
+        assert!(said.status == 2 && said.stderr.contains("a.toml:2: "), "{line}: {}", said.stderr);
+        assert!(said.stderr.contains(words), "{line}: {}", said.stderr);
+    }
+}
+
 #[test]
 fn a_stack_that_runs_is_left_alone() {
     let (room, _) = room("1", 2, "");

@@ -6,6 +6,7 @@ use wattle_control::Code;
 use wattle_server::exports::{Address, NbdAddress, NvmeAddress, UblkAddress};
 
 use super::{ConfigFault, StackConfig, pattern};
+use crate::http::HttpAddress;
 
 /// A name that only one stack may use, and how it is called in a message.
 type Claim = (&'static str, String);
@@ -63,7 +64,11 @@ fn claims(stack: &StackConfig) -> Vec<(Claim, usize)> {
         }
     }
     if let Some(metrics) = &stack.metrics {
-        claim("address", metrics.value.clone(), metrics.line);
+        let name = match &metrics.value {
+            HttpAddress::Tcp(address) => format!("{}:{}", address.ip(), address.port()),
+            HttpAddress::Unix(path) => format!("nbd=unix:{}", path.display()),
+        };
+        claim("address", name, metrics.line);
     }
     claims
 }
@@ -97,7 +102,7 @@ mod tests {
             ["1.toml:3 the member /nowhere/b is named twice"]
         );
         assert_eq!(
-            faults(&["arrays = ['a']\nexports = ['nbd=tcp:[::1]:1']\nmetrics = '::1:1'"]),
+            faults(&["arrays = ['a']\nexports = ['nbd=tcp:[::1]:1']\nmetrics = '[::1]:1'"]),
             ["0.toml:3 the address ::1:1 is named twice"]
         );
         assert_eq!(

@@ -12,6 +12,7 @@
 mod clash;
 mod fault;
 pub mod pattern;
+mod places;
 mod read;
 pub mod text;
 
@@ -20,7 +21,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use wattle_control::{Code, Problem};
+use wattle_rt::Processors;
 use wattle_server::exports::Address;
+
+use crate::http::HttpAddress;
 
 pub use fault::ConfigFault;
 
@@ -111,7 +115,7 @@ pub struct StackConfig {
     /// Nothing is written to members.
     pub read_only: bool,
     /// Where metrics are served.
-    pub metrics: Option<Placed<String>>,
+    pub metrics: Option<Placed<HttpAddress>>,
     /// The directory of scrub histories.
     pub state_dir: Option<String>,
     /// The directory of undo logs.
@@ -119,7 +123,7 @@ pub struct StackConfig {
     /// The number of cores.
     pub cores: Option<u16>,
     /// The processors that they run on.
-    pub processors: Option<Placed<String>>,
+    pub processors: Option<Placed<Processors>>,
     /// How drives are waited for.
     pub wait: WaitPolicy,
     /// How often its arrays are checked.

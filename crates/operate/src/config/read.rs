@@ -1,16 +1,20 @@
 //! A file's text as a stack: every key by itself, so that every fault is found at once.
 
+use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use wattle_control::Code;
-use wattle_server::exports::{Address, NbdAddress};
+use wattle_rt::Processors;
+use wattle_server::exports::{Address, NbdAddress, is_loopback};
 use wattle_server::settings;
 
 use super::{ConfigFault, MissingPolicy, Placed, ScrubPolicy, StackConfig, WaitPolicy, stack_name};
+use crate::http::HttpAddress;
 
 /// The keys of a file, in the order of the page.
 const KEYS: &str = "arrays, members, volumes, exports, tls-certificates, tls-any-client, insecure, passphrase-files, key-files, spares, read-only, metrics, state-dir, undo-dir, cores, processors, [wait], [scrub], [set]";
@@ -65,13 +69,12 @@ impl<'t> Reader<'t> {
             other => format!("a {}", other.type_str()),
         };
         let (what, why) = (format!("{key}: {shown}"), format!("expected {expected}"));
-        self.fault(
-            line,
-            Code::ConfigBadValue,
-            what,
-            why,
-            "`wattle up --check` looks again; docs/service.md explains the keys",
-        );
+        self.bad_value(line, what, why);
+    }
+
+    fn bad_value(&mut self, line: usize, what: String, why: String) {
+        let next = "`wattle up --check` looks again; docs/service.md explains the keys";
+        self.fault(line, Code::ConfigBadValue, what, why, next);
     }
 
     fn entries<'i>(&self, table: &'t DeTable<'i>) -> Entries<'t, 'i> {
@@ -129,7 +132,7 @@ impl<'t> Reader<'t> {
                 "state-dir" => stack.state_dir = self.directory(key, value).map(|dir| dir.value),
                 "undo-dir" => stack.undo_dir = self.directory(key, value).map(|dir| dir.value),
                 "cores" => stack.cores = self.cores(value),
-                "processors" => stack.processors = self.text(key, value, "a list like \"2-5,8\""),
+                "processors" => stack.processors = self.processors(value),
                 "wait" => stack.wait = self.wait(line, value),
                 "scrub" => stack.scrub = self.scrub(line, value),
                 "set" => stack.settings = self.settings(line, value),
@@ -194,6 +197,7 @@ impl<'t> Reader<'t> {
                 "name the port, exports = [\"nbd=tcp:HOST:PORT\"], or remove the line",
             );
         }
+        self.check_reach(stack);
         if stack.tls_any_client && stack.tls_certificates.is_none() {
             self.fault(
                 self.line_of("tls-any-client"),
@@ -212,6 +216,37 @@ impl<'t> Reader<'t> {
                 "scrub.overdue is less than scrub.every".to_owned(),
                 "each scrub would be overdue before it is due".to_owned(),
                 "give it some more time than `every`",
+            );
+        }
+    }
+
+    /// What other machines would reach without protection. Of a host by name it is not known here.
+    fn check_reach(&mut self, stack: &StackConfig) {
+        let is_far = |host: &str| host.parse().is_ok_and(|ip: IpAddr| !is_loopback(ip));
+        let is_open = |address: &Address| match address {
+            Address::Nbd(NbdAddress::Tcp { host, .. }) => {
+                (stack.tls_certificates.is_none() || stack.tls_any_client) && is_far(host)
+            }
+            Address::NvmeTcp(nvme) => is_far(&nvme.host),
+            _ => false,
+        };
+        let exports = stack.exports.iter().filter(|export| is_open(&export.value));
+        let mut open: Vec<_> = exports.map(|export| (export.line, export.value.to_string())).collect();
+        let metrics = stack.metrics.iter().filter(|metrics| !metrics.value.is_local());
+        open.extend(metrics.map(|metrics| (metrics.line, format!("metrics={}", metrics.value))));
+        for (line, address) in open.into_iter().filter(|_| !stack.insecure) {
+            let next = match address.starts_with("nbd=") {
+                true => {
+                    "name tls-certificates and leave tls-any-client out, listen at 127.0.0.1 or unix:PATH, or take the risk: insecure = true"
+                }
+                false => "listen at 127.0.0.1, or take the risk: insecure = true",
+            };
+            self.fault(
+                line,
+                Code::ListenUnprotected,
+                format!("{address} can be reached from other machines"),
+                "without protection every machine could use what is there".to_owned(),
+                next,
             );
         }
     }
@@ -253,23 +288,33 @@ impl<'t> Reader<'t> {
         for Placed { value: text, line } in self.texts("exports", value) {
             match text.parse::<Address>() {
                 Ok(value) => exports.push(Placed { value, line }),
-                Err(error) => self.bad("exports", line, &DeValue::String(text.into()), &error.to_string()),
+                Err(error) => self.bad_value(line, format!("exports: {text:?}"), error.to_string()),
             }
         }
         exports
     }
 
-    fn metrics(&mut self, value: &Spanned<DeValue<'_>>) -> Option<Placed<String>> {
-        let expected = "HOST:PORT, such as 127.0.0.1:9898";
-        let text = self.text("metrics", value, expected)?;
-        let is_address = text
-            .value
-            .rsplit_once(':')
-            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-        if !is_address {
-            self.bad("metrics", text.line, value.get_ref(), expected);
+    fn metrics(&mut self, value: &Spanned<DeValue<'_>>) -> Option<Placed<HttpAddress>> {
+        self.parsed("metrics", value, "IP:PORT, such as 127.0.0.1:9898, or unix:PATH")
+    }
+
+    fn processors(&mut self, value: &Spanned<DeValue<'_>>) -> Option<Placed<Processors>> {
+        self.parsed("processors", value, "a list like \"2-5,8\"")
+    }
+
+    /// A text as `wattle serve` takes it.
+    fn parsed<T: FromStr>(
+        &mut self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        expected: &str,
+    ) -> Option<Placed<T>> {
+        let Placed { value: text, line } = self.text(key, value, expected)?;
+        let parsed = text.parse().ok();
+        if parsed.is_none() {
+            self.bad(key, line, value.get_ref(), expected);
         }
-        Some(text)
+        parsed.map(|value| Placed { value, line })
     }
 
     fn truth(&mut self, key: &str, line: usize, value: &Spanned<DeValue<'_>>) -> bool {
@@ -315,10 +360,8 @@ impl<'t> Reader<'t> {
         let time = time.filter(|time| *time <= max);
         if time.is_none() {
             let line = self.line(&value.span());
-            let expected = format!(
-                "a time with a unit, such as \"30s\" or \"5m\", up to {}",
-                humantime::format_duration(max)
-            );
+            let days = max.as_secs() / 86_400;
+            let expected = format!("a time with a unit, such as \"30s\" or \"5m\", up to {days}d");
             self.bad(key, line, value.get_ref(), &expected);
         }
         time
@@ -370,7 +413,14 @@ impl<'t> Reader<'t> {
                 }
             };
             let (_, bare) = settings::parts(key);
-            if !settings::KEYS.iter().any(|(known, ..)| *known == bare) {
+            let is_known = |bare: &str| settings::KEYS.iter().any(|(known, ..)| *known == bare);
+            let of_arrays = bare.rsplit_once(':').map(|(_, key)| key).filter(|key| is_known(key));
+            if let Some(of_arrays) = of_arrays {
+                let what = format!("there is no key set.{key}");
+                let why = format!("{of_arrays} is set for arrays, and not for one volume");
+                let next = format!("write it without the volume: {of_arrays} = …");
+                self.fault(line, Code::ConfigUnknownKey, what, why, next);
+            } else if !is_known(bare) {
                 let known: Vec<_> = settings::KEYS.iter().map(|(key, ..)| *key).collect();
                 self.unknown(&format!("set.{key}"), line, &known.join(", "));
             } else if let Err(problem) = settings::parse(key, &text) {
@@ -414,7 +464,7 @@ mod tests {
         assert_eq!(config.members[1], Placed { value: "nbd://far/leg".to_owned(), line: 2 });
         assert_eq!(config.exports[1].value.to_string(), "fuse=/srv/arrays");
         assert_eq!((config.exports[0].line, config.spares[0].line, config.cores), (4, 5, Some(2)));
-        assert_eq!(config.processors, Some(Placed { value: "2-3".to_owned(), line: 16 }));
+        assert_eq!(config.processors, Some(Placed { value: "2-3".parse().unwrap(), line: 16 }));
         let tls = Placed { value: "/etc/wattle/tls".to_owned(), line: 7 };
         assert_eq!(
             (config.tls_certificates, config.tls_any_client, config.insecure),
@@ -486,6 +536,22 @@ mod tests {
             [(2, Code::ConfigIncomplete)]
         );
         assert_eq!(faults(&format!("arrays = ['a']\n{tls}exports = ['nbd=tcp:a:1']")), []);
+        for (open, code) in [
+            ("exports = ['nbd=tcp:0.0.0.0:10809']", Code::ListenUnprotected),
+            ("exports = ['nvme-tcp=[::]:4420']", Code::ListenUnprotected),
+            ("metrics = '0.0.0.0:1234'", Code::ListenUnprotected),
+            ("metrics = 'localhost:1234'", Code::ConfigBadValue),
+            ("processors = '5-2'", Code::ConfigBadValue),
+            ("[set]\n'vg0/home:goal' = '20ms'", Code::ConfigUnknownKey),
+        ] {
+            let line = 1 + open.lines().count();
+            assert_eq!(faults(&format!("arrays = ['a']\n{open}")), [(line, code)], "{open}");
+        }
+        let any = "tls-any-client = true\nexports = ['nbd=tcp:0.0.0.0:1']";
+        assert_eq!(faults(&format!("arrays = ['a']\n{tls}{any}")), [(4, Code::ListenUnprotected)]);
+        let guarded = "exports = ['nbd=tcp:0.0.0.0:1', 'nbd=tcp:127.0.0.1:2']\nmetrics = 'unix:/run/m'";
+        assert_eq!(faults(&format!("arrays = ['a']\n{tls}{guarded}")), []);
+        assert_eq!(faults("arrays = ['a']\ninsecure = true\nmetrics = '0.0.0.0:1'"), []);
         assert_eq!(faults("arrays = ['a']\ntls-any-client = true"), [(2, Code::ConfigIncomplete)]);
         assert_eq!(faults("arrays = ['a']\ninsecure = 'yes'"), [(2, Code::ConfigBadValue)]);
         let odd = parse(Path::new("a b.toml"), "arrays = ['a']").unwrap_err();

@@ -5,11 +5,14 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use wattle_control::Problem;
-use wattle_operate::config::{ConfigFault, Stacks, stack_name};
+use wattle_operate::config::{ConfigFault, StackConfig, Stacks, stack_name};
 use wattle_server::protocol::{ErrorReport, SCHEMA_VERSION};
 
 use crate::cli::UpArgs;
 use crate::output::{self, Screen};
+
+/// The exit status where a file has a fault, of whatever kind.
+const FAULTY: u8 = 2;
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -37,7 +40,9 @@ impl<'a> From<&'a ConfigFault> for FaultReport<'a> {
 /// A stack that was named is not there.
 pub fn run(stacks: &Stacks, args: &UpArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let named = |name: &str| args.names.is_empty() || args.names.iter().any(|named| named == name);
-    let faults: Vec<_> = stacks.faults.iter().filter(|fault| named(&stack_name(&fault.file))).collect();
+    let missing = stacks.stacks.iter().flat_map(StackConfig::missing).collect::<Vec<_>>();
+    let all = stacks.faults.iter().chain(&missing);
+    let faults: Vec<_> = all.filter(|fault| named(&stack_name(&fault.file))).collect();
     let faulty = |name: &str| faults.iter().any(|fault| stack_name(&fault.file) == name);
     for name in args.names.iter().filter(|name| !faulty(name)) {
         stacks.find(name)?;
@@ -49,9 +54,8 @@ pub fn run(stacks: &Stacks, args: &UpArgs, screen: Screen) -> Result<ExitCode, P
         let errors = faults.iter().map(|fault| FaultReport::from(*fault)).collect();
         output::print_json(&Report { schema_version: SCHEMA_VERSION, stacks: good.clone(), errors })?;
     }
-    let mut status = ExitCode::SUCCESS;
     for fault in &faults {
-        status = output::report(&fault.problem(), screen.style_err);
+        output::report(&fault.problem(), screen.style_err);
     }
     if faults.is_empty() {
         let place = stacks.place.display();
@@ -60,5 +64,5 @@ pub fn run(stacks: &Stacks, args: &UpArgs, screen: Screen) -> Result<ExitCode, P
             good => format!("no fault in {place}: {}", good.join(", ")),
         });
     }
-    Ok(status)
+    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FAULTY) })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use wattle_control::{Code, Problem};
 use wattle_server::protocol::report::{ArrayReport, SeatState, SpareState};
-use wattle_server::socket::client::{Servers, silent, status};
+use wattle_server::socket::client::{Servers, on_no_array, silent, status};
 
 use crate::environment::runtime_dir;
 use crate::output;
@@ -46,14 +46,17 @@ impl ServedTarget {
         Ok(Self::of(socket, array))
     }
 
-    /// All arrays that a name stands for.
+    /// All arrays that a name stands for, one at least.
     ///
     /// # Errors
-    /// There is nothing of that name.
+    /// There is nothing of that name, or it lies on no array.
     pub fn all(asked: Option<&Path>, name: &str) -> Result<Vec<Self>, Problem> {
         let dir = runtime_dir(asked);
         let servers = Servers::ask(&dir);
         let meant = servers.meant(&dir, name)?;
+        if meant.arrays.is_empty() {
+            return Err(on_no_array(name));
+        }
         Ok(meant.arrays.iter().map(|array| Self::of(meant.socket, array)).collect())
     }
 

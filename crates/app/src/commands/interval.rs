@@ -12,7 +12,7 @@ use wattle_server::protocol::report::{
     below,
 };
 use wattle_server::socket::RuntimeDir;
-use wattle_server::socket::client::Servers;
+use wattle_server::socket::client::{Servers, on_no_array};
 
 /// The servers at one moment.
 pub struct Snapshot {
@@ -99,6 +99,29 @@ impl Snapshot {
             }
         }
         all
+    }
+
+    /// The volumes that are served from drives as they are: all, or those that a name stands for.
+    ///
+    /// # Errors
+    /// No array is served, and no volume.
+    pub fn volumes_alone(&self, dir: &RuntimeDir, name: Option<&str>) -> Result<Vec<String>, Problem> {
+        let volumes = match name {
+            Some(name) => self.servers.meant(dir, name)?.volumes,
+            None => self.servers.reports().flat_map(|server| &server.volumes).collect(),
+        };
+        if volumes.is_empty() {
+            return Err(match name {
+                Some(name) => on_no_array(name),
+                None => Problem::new(
+                    Code::ServerNotFound,
+                    "nothing is being served",
+                    format!("no server listens in {}", dir.path().display()),
+                    "a server started with another --runtime-dir is found with the same one",
+                ),
+            });
+        }
+        Ok(volumes.iter().map(|volume| volume.name.clone()).collect())
     }
 
     fn server(&self, socket: &Path, pid: u32) -> Option<&(PathBuf, ServerReport)> {
@@ -325,20 +348,6 @@ fn rate(flow: Flow, seconds: f64) -> Rate {
         mean_us: flow.mean_seconds() * 1e6,
         under_way: flow.took_seconds / seconds,
     }
-}
-
-/// # Errors
-/// Nothing is served.
-pub fn not_empty(done: Vec<ArrayInterval>, dir: &RuntimeDir) -> Result<Vec<ArrayInterval>, Problem> {
-    if done.is_empty() {
-        return Err(Problem::new(
-            Code::ServerNotFound,
-            "nothing is being served",
-            format!("no server listens in {}", dir.path().display()),
-            "a server started with another --runtime-dir is found with the same one",
-        ));
-    }
-    Ok(done)
 }
 
 #[cfg(test)]

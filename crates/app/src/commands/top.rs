@@ -10,7 +10,7 @@ use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::qos;
 use wattle_server::time::{duration, rfc3339};
 
-use super::interval::{ArrayInterval, Rate, Snapshot, VolumeInterval, not_empty};
+use super::interval::{ArrayInterval, Rate, Snapshot, VolumeInterval};
 use crate::cli::TopArgs;
 use crate::environment::{now, runtime_dir};
 use crate::output::text::{fit, printable, shortened, table};
@@ -68,13 +68,17 @@ const UNBOUNDED: usize = usize::MAX;
 pub fn run(args: &TopArgs, screen: Screen) -> Result<(), Problem> {
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let mut before = Snapshot::now(&dir);
+    let name = args.name.as_deref();
     // Says at once when there is nothing to look at.
-    not_empty(before.since(&before, &dir, args.name.as_deref())?, &dir)?;
+    if before.since(&before, &dir, name)?.is_empty() {
+        before.volumes_alone(&dir, name)?;
+    }
     let mut history = VecDeque::new();
     for _ in 0..args.count.unwrap_or(u64::MAX) {
         let look = before.after(&dir, args.interval);
-        let arrays = not_empty(look.since(&before, &dir, args.name.as_deref())?, &dir)?;
-        let volumes = look.volumes_since(&before, &dir, args.name.as_deref());
+        let arrays = look.since(&before, &dir, name)?;
+        let alone = if arrays.is_empty() { look.volumes_alone(&dir, name)? } else { Vec::new() };
+        let volumes = look.volumes_since(&before, &dir, name);
         let (time, totals) = (rfc3339(now().secs).unwrap_or_default(), Totals::of(&arrays));
         history.push_back(totals.bytes_per_second());
         history.drain(..history.len().saturating_sub(HISTORY));
@@ -92,7 +96,10 @@ pub fn run(args: &TopArgs, screen: Screen) -> Result<(), Problem> {
             let columns = size.map_or(UNBOUNDED, |(columns, _)| columns);
             let head = head(&time, &totals, history, columns, screen);
             let parts = arrays.iter().map(|array| render(array, columns, screen));
-            let held = volumes.iter().map(|volume| render_volume(volume, screen)).collect::<String>();
+            let is_counted = |name: &String| volumes.iter().any(|volume| volume.volume == *name);
+            let alone = alone.iter().filter(|name| !is_counted(name)).map(|name| render_alone(name, screen));
+            let held = volumes.iter().map(|volume| render_volume(volume, screen));
+            let held = alone.chain(held).collect::<String>();
             let held = Some(held).filter(|held| !held.is_empty());
             let text: Vec<_> = [head].into_iter().chain(parts).chain(held).collect();
             match size {
@@ -236,6 +243,12 @@ fn render(done: &ArrayInterval, columns: usize, screen: Screen) -> String {
         ));
     }
     text
+}
+
+/// A volume of which nothing is counted.
+fn render_alone(name: &str, screen: Screen) -> String {
+    let name = screen.style.bold(&printable(name));
+    format!("{name}  on no array; requests are counted where a limit is set\n")
 }
 
 /// What limits and shares did to a volume.

@@ -11,7 +11,7 @@ use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::protocol::report::ArrayReport;
 use wattle_server::protocol::why::{DecisionReport, WhyReport};
 use wattle_server::socket::RuntimeDir;
-use wattle_server::socket::client::{self, Servers};
+use wattle_server::socket::client::{self, Servers, on_no_array};
 use wattle_server::why;
 
 use super::interval::{ArrayInterval, Snapshot};
@@ -100,7 +100,9 @@ fn slow(args: &WhyArgs, screen: Screen) -> Result<(), Problem> {
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let before = Snapshot::now(&dir);
     for name in &args.targets {
-        before.since(&before, &dir, Some(name))?;
+        if before.since(&before, &dir, Some(name))?.is_empty() {
+            return Err(on_no_array(name));
+        }
     }
     let now = before.after(&dir, args.interval);
     let mut arrays = Vec::new();

@@ -83,5 +83,6 @@ mod unread_notes;
 mod up;
 mod vendors;
 mod vhost;
+mod volumes_alone;
 mod windows;
 mod words;

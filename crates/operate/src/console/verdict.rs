@@ -222,9 +222,6 @@ pub fn of_machine(arrays: &[JudgedArray<'_>], silent: usize, died: usize, volume
     };
     let check_status = match standing {
         MachineStanding::Unusable if unknown.is_some() => MachineStanding::Unknown.check_status(),
-        MachineStanding::Good | MachineStanding::Attention if arrays.is_empty() => {
-            MachineStanding::Unknown.check_status()
-        }
         standing => standing.check_status(),
     };
     MachineVerdict { standing, headline, detail, check_status }
@@ -423,5 +420,8 @@ mod tests {
         assert_eq!(machine(&[], 0, 2).headline, "2 servers ended without being stopped");
         let said = machine(&[], 0, 0);
         assert_eq!((said.headline.as_str(), said.check_status), ("Nothing is being served", 4));
+        let said = of_machine(&[], 0, 0, 2);
+        assert_eq!((said.headline.as_str(), said.check_status), ("All is well", 0));
+        assert_eq!(said.detail, "2 volumes are served, without arrays: no redundancy.");
     }
 }

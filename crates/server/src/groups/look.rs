@@ -4,7 +4,7 @@ use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
 use wattle_control::lvm::edit::{State, check_changeable};
 use wattle_control::scan::MemberOrigin;
-use wattle_control::{Code, Problem, Stack};
+use wattle_control::{Code, MemberScan, Problem, Stack};
 use wattle_format::lvm::Id;
 
 /// The group called `name` or with this UUID, if it may be changed.
@@ -92,12 +92,15 @@ pub fn devices(stack: &Stack, on: &[String]) -> Result<Vec<MemberId>, Problem> {
         }
     }
     if found.is_empty() {
-        return Err(Problem::new(
-            Code::NoSuchVolume,
-            "none of the members can be a physical volume as a whole",
-            "they have partition tables",
-            "name a partition with --on (`wattle scan` lists them)",
-        ));
+        let mut given = stack.scan.members.iter().filter(|seen| seen.origin == MemberOrigin::Given);
+        return Err(given.find_map(MemberScan::not_opened).unwrap_or_else(|| {
+            Problem::new(
+                Code::NoSuchVolume,
+                "none of the members can be a physical volume as a whole",
+                "they have partition tables, or something else lies on them",
+                "name what lies there with --on (`wattle scan` lists it)",
+            )
+        }));
     }
     Ok(found)
 }

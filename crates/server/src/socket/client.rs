@@ -124,12 +124,7 @@ impl Servers {
         let NamedServed { socket, arrays, .. } = self.meant(dir, name)?;
         match arrays[..] {
             [one] => Ok((socket, one)),
-            [] => Err(Problem::new(
-                Code::ServerNotFound,
-                format!("{name} lies on no array"),
-                "it is served from drives as they are, without redundancy",
-                "name an array: `wattle status` lists those that are served",
-            )),
+            [] => Err(on_no_array(name)),
             [..] => Err(Problem::new(
                 Code::SeveralVolumes,
                 format!("{name} lies on {} arrays", arrays.len()),
@@ -226,6 +221,17 @@ impl NamedServed<'_> {
         let above = self.server.volumes.iter().map(|volume| volume.name.as_str());
         if volumes.is_empty() { arrays.chain(above).collect() } else { volumes }
     }
+}
+
+/// What is wrong where an array is wanted, and a name stands for volumes that lie on none.
+#[must_use]
+pub fn on_no_array(name: &str) -> Problem {
+    Problem::new(
+        Code::ServerNotFound,
+        format!("{name} lies on no array"),
+        "it is served from drives as they are, without redundancy",
+        "name an array: `wattle status` lists those that are served",
+    )
 }
 
 /// What a server has under a name that is no array's.

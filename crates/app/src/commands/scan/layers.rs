@@ -1,5 +1,7 @@
 //! What lies on arrays and drives: partitions, volume groups, volumes; as a report and as a tree.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 use wattle_control::bcache::{BcacheDevice, mode_word, state_word};
 use wattle_control::create::shell_word;
@@ -349,7 +351,7 @@ pub fn tree(stack: &Stack, screen: Screen) -> Option<String> {
     if !layered && stack.groups.is_empty() {
         return None;
     }
-    let drawing = Drawing { stack, screen };
+    let drawing = Drawing::new(stack, screen);
     let roots: Vec<_> = drawing.roots().iter().map(|node| drawing.node(node)).collect();
     let mut text = String::new();
     for root in &roots {
@@ -432,7 +434,7 @@ impl Line {
 }
 
 /// What a line is about.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Node {
     /// A member of the scan: a drive, a partition, the content of an array, a logical volume.
     Member(MemberId),
@@ -448,9 +450,25 @@ enum Node {
 struct Drawing<'a> {
     stack: &'a Stack,
     screen: Screen,
+    /// What lies on each member and on nothing else: a drive may have thousands of partitions.
+    on: BTreeMap<MemberId, Vec<Node>>,
 }
 
-impl Drawing<'_> {
+impl<'a> Drawing<'a> {
+    fn new(stack: &'a Stack, screen: Screen) -> Self {
+        let mut on: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (ix, seen) in stack.scan.members.entries() {
+            if let MemberOrigin::Partition { of, .. }
+            | MemberOrigin::Container { of, .. }
+            | MemberOrigin::Decrypted { of }
+            | MemberOrigin::Layered { of } = seen.origin
+            {
+                on.entry(of).or_default().push(Node::Member(ix));
+            }
+        }
+        Self { stack, screen, on }
+    }
+
     /// Everything that nothing else in the tree holds.
     fn roots(&self) -> Vec<Node> {
         let scan = &self.stack.scan;
@@ -462,24 +480,17 @@ impl Drawing<'_> {
         let arrays = scan.arrays.ids().map(Node::Array);
         let groups = self.stack.groups.ids().map(Node::Group);
         let all: Vec<_> = members.chain(arrays).chain(groups).collect();
-        let held: Vec<_> = all.iter().flat_map(|node| self.held_by(node)).collect();
-        let volumes = scan.members.ids().map(Node::Member);
-        let held_by_volumes: Vec<_> = volumes.flat_map(|node| self.held_by(&node)).collect();
-        all.into_iter().filter(|node| !held.contains(node) && !held_by_volumes.contains(node)).collect()
+        let holders = all.iter().copied().chain(scan.members.ids().map(Node::Member));
+        let held: BTreeSet<_> = holders.flat_map(|node| self.held_by(&node)).collect();
+        all.into_iter().filter(|node| !held.contains(node)).collect()
     }
 
     /// What is drawn below a node.
     fn held_by(&self, node: &Node) -> Vec<Node> {
         let scan = &self.stack.scan;
-        let members = |origin: &dyn Fn(MemberOrigin) -> bool| -> Vec<Node> {
-            let found = scan.members.ids().filter(|&ix| origin(scan.members[ix].origin));
-            found.map(Node::Member).collect()
-        };
         match *node {
             Node::Member(ix) => {
-                let mut held = members(
-                    &|origin| matches!(origin, MemberOrigin::Partition { of, .. } | MemberOrigin::Container { of, .. } | MemberOrigin::Decrypted { of } | MemberOrigin::Layered { of } if of == ix),
-                );
+                let mut held = self.on.get(&ix).cloned().unwrap_or_default();
                 // What lies on several things is drawn below none of them.
                 let groups = self.stack.groups.entries();
                 held.extend(
@@ -494,9 +505,9 @@ impl Drawing<'_> {
                 held
             }
             Node::Array(array) => {
-                let content = members(&|origin| origin == MemberOrigin::Array(array));
+                let content = scan.members.find(|member| member.origin == MemberOrigin::Array(array));
                 // Its content is drawn on its own line.
-                content.iter().flat_map(|content| self.held_by(content)).collect()
+                content.map(|content| self.held_by(&Node::Member(content))).unwrap_or_default()
             }
             Node::Group(group) => {
                 let node = |volume: Id| {
@@ -534,7 +545,7 @@ impl Drawing<'_> {
                     super::slots_view(&array.assembly.slots)
                 )];
                 what.extend(content.map(|seen| units.show_capacity(seen.member.device.size_bytes())));
-                what.extend(content.into_iter().flat_map(plain_signatures));
+                what.extend(content.into_iter().flat_map(|seen| plain_signatures(self.stack, seen)));
                 what.push(format!("on {}", self.names(&array.members)));
                 (array.assembly.name().to_owned(), what)
             }
@@ -609,7 +620,7 @@ impl Drawing<'_> {
         if let Some(facts) = &seen.facts {
             what.push(format!("member of {}", printable(facts.superblock.short_name())));
         }
-        what.extend(plain_signatures(seen));
+        what.extend(plain_signatures(self.stack, seen));
         what
     }
 
@@ -621,8 +632,21 @@ impl Drawing<'_> {
     }
 }
 
+/// Whether a volume group has the member among its physical volumes, or as a copy of one.
+pub fn is_in_group(stack: &Stack, seen: &MemberScan) -> bool {
+    let has = |group: &GroupScan| {
+        group
+            .devices
+            .iter()
+            .flatten()
+            .chain(&group.copies)
+            .any(|&ix| std::ptr::eq(&stack.scan.members[ix], seen))
+    };
+    stack.groups.iter().any(has)
+}
+
 /// What is recognised on a member, without what the tree shows as lines of their own.
-pub fn plain_signatures(seen: &MemberScan) -> Vec<String> {
+pub fn plain_signatures(stack: &Stack, seen: &MemberScan) -> Vec<String> {
     let shown_below = |signature: &&FoundSignature| match signature.kind {
         Some(SignatureKind::Mbr | SignatureKind::Gpt) => seen.table.is_some(),
         Some(SignatureKind::Lvm2) => seen.physical.is_some(),
@@ -635,6 +659,8 @@ pub fn plain_signatures(seen: &MemberScan) -> Vec<String> {
     };
     let others = seen.signatures.iter().filter(|signature| !shown_below(signature));
     let mut found: Vec<_> = others.map(|signature| signature.what.clone()).collect();
+    let is_unused = seen.physical.is_some() && !is_in_group(stack, seen);
+    found.extend(is_unused.then(|| "LVM2 physical volume in no group".to_owned()));
     found.extend(seen.encryption.as_ref().map(encryption_words));
     found.extend(seen.layer_summary());
     found.extend(seen.table.as_ref().map(|table| format!("{} partition table", table.kind.name())));

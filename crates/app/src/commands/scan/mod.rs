@@ -292,7 +292,7 @@ fn report(stack: &Stack) -> Report {
         groups: layers::groups(stack),
         volumes: layers::volumes(stack),
         file_systems: Vec::new(),
-        members: members.map(|ix| member_report(scan, ix)).collect(),
+        members: members.map(|ix| member_report(stack, ix)).collect(),
         vendor: vendor(stack).map(|VendorLayout { vendor, because, meaning }| VendorReport {
             name: vendor,
             because,
@@ -392,8 +392,8 @@ fn array_member(scan: &Scan, found: &ArrayScan, ix: usize) -> ArrayMemberReport 
     }
 }
 
-fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
-    let member = &scan.members[ix];
+fn member_report(stack: &Stack, ix: MemberId) -> MemberReport {
+    let member = &stack.scan.members[ix];
     MemberReport {
         member: member.member.name.clone(),
         size_bytes: Some(member.member.device.size_bytes()),
@@ -408,7 +408,7 @@ fn member_report(scan: &Scan, ix: MemberId) -> MemberReport {
         copy: copy_report(&member.member),
         problem: member.problem.as_ref().map(ErrorReport::from),
         in_tree: member.table.is_some()
-            || member.physical.is_some()
+            || layers::is_in_group(stack, member)
             || matches!(member.origin, MemberOrigin::Partition { .. } | MemberOrigin::Container { .. }),
     }
 }

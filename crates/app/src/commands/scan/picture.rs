@@ -106,7 +106,7 @@ fn member(boxes: &mut Boxes, stack: &Stack, ix: MemberId, on: Vec<usize>, screen
     let seen = &stack.scan.members[ix];
     let name = seen.member.name.rsplit('/').next().unwrap_or(&seen.member.name);
     let mut lines = vec![screen.units.show_capacity(seen.member.device.size_bytes())];
-    lines.extend(plain_signatures(seen));
+    lines.extend(plain_signatures(stack, seen));
     lines.extend(seen.problem.as_ref().map(|problem| format!("{} ({})", problem.code.title(), problem.code)));
     let verdict = verdict(stack, ix).filter(|verdict| !matches!(verdict, Verdict::Fresh { .. }));
     lines.extend(verdict.map(|verdict| verdict.word().to_owned()));
@@ -145,7 +145,7 @@ fn array(boxes: &mut Boxes, stack: &Stack, (ix, found): (ArrayId, &ArrayScan), s
         lines.push(format!("chunk {}", screen.units.show(super::bytes(assembly.array.chunk_sectors.into()))));
     }
     lines.extend(content.map(|seen| screen.units.show_capacity(seen.member.device.size_bytes())));
-    lines.extend(content.into_iter().flat_map(plain_signatures));
+    lines.extend(content.into_iter().flat_map(|seen| plain_signatures(stack, seen)));
     let mut on = boxes.of(found.members.iter().copied());
     on.extend(missing(boxes, &assembly.missing()));
     boxes.add(assembly.name(), lines, tone, on)
@@ -196,7 +196,7 @@ fn logical(
     let lacks = super::layers::lacks(&group.volumes[&volume], screen.units);
     let partial = lacks.is_some();
     lines.extend(lacks);
-    lines.extend(plain_signatures(seen));
+    lines.extend(plain_signatures(stack, seen));
     boxes.add(&seen.member.name, lines, if partial { Tone::Degraded } else { Tone::Plain }, vec![below])
 }
 

@@ -153,7 +153,10 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
     match (args.check, failed) {
         (true, failed) => {
             let unknown = failed.is_some() || !dead.is_empty();
-            Ok(ExitCode::from(check_status(shown.iter().map(|(_, a)| a.check_status()), unknown)))
+            // Volumes that lie on no array have no redundancy that could be missing.
+            let of_volumes = volumes.iter().map(|_| 0);
+            let all = shown.iter().map(|(_, array)| array.check_status()).chain(of_volumes);
+            Ok(ExitCode::from(check_status(all, unknown)))
         }
         (false, Some(failed)) => Ok(failed),
         (false, None) => Ok(ExitCode::SUCCESS),
@@ -192,9 +195,9 @@ fn report<'a>(
     }
 }
 
-/// The worst array counts; a server that does not answer may hide a worse one.
-fn check_status(arrays: impl Iterator<Item = u8>, silent: bool) -> u8 {
-    match arrays.max() {
+/// The worst of what is served counts; a server that does not answer may hide a worse one.
+fn check_status(served: impl Iterator<Item = u8>, silent: bool) -> u8 {
+    match served.max() {
         Some(worst) if !silent => worst,
         _ => CANNOT_TELL,
     }

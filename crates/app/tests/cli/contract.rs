@@ -191,6 +191,51 @@ fn an_output_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
+fn columns_count_where_the_terminal_tells_no_width() {
+    if !require("script") {
+        return;
+    }
+    let command = format!("{} explain WTL-0049", env!("CARGO_BIN_EXE_wattle"));
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).env("COLUMNS", "40").stdin(Stdio::null());
+    let output = script.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let widest = text.lines().map(|line| line.trim_end().chars().count()).max().unwrap();
+    assert!(text.starts_with("WTL-0049") && widest <= 40, "{widest}: {text}");
+}
+
+#[test]
+fn help_is_a_word_too_and_has_to_arrive() {
+    for (words, option) in
+        [(&["help"][..], &["--help"][..]), (&["help", "lv", "create"], &["lv", "create", "--help"])]
+    {
+        assert_eq!(run(words).ok().text(), run(option).ok().text());
+    }
+    for option in ["--help", "--version"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        said(wattle().arg(option).stdout(full).output().unwrap()).failed(1, "WTL-0105", &["No space left"]);
+    }
+}
+
+/// A monitor whose disk is full is told of the arrays all the same.
+#[test]
+fn the_status_of_a_check_is_of_the_arrays_whatever_becomes_of_its_text() {
+    let room = Room::new();
+    let serve = Serve::start(&room, &[], &room.array("1", 2));
+    serve.wait_until_good();
+    let dir = room.name("run");
+    let check = |json: &[&str]| {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let words = [&["status", "data", "--check", "--runtime-dir", &dir], json].concat();
+        let said = said(wattle().args(words).stdout(full).output().unwrap());
+        assert!(said.stderr.contains("error[WTL-0105]"), "{}", said.stderr);
+        said.status
+    };
+    assert_eq!([check(&[]), check(&["--json"])], [0, 0]);
+    serve.stop();
+}
+
+#[test]
 fn every_code_explains_itself() {
     let list = run(["explain"]).ok();
     for line in list.text().lines() {

@@ -126,15 +126,22 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let shown: Vec<_> =
         shown.iter().flat_map(|one| one.arrays.iter().map(|array| (one.server, *array))).collect();
     let drives = args.smart.then(|| AskedDrives::below(shown.iter().map(|(_, array)| *array)));
-    if args.json.json {
-        output::print_json(&report(&shown, &volumes, silent, dead, drives.as_ref()))?;
+    let printed = if args.json.json {
+        output::print_json(&report(&shown, &volumes, silent, dead, drives.as_ref()))
     } else if args.mdstat {
-        output::print(&mdstat::render(shown.iter().map(|(_, array)| *array)))?;
+        output::print(&mdstat::render(shown.iter().map(|(_, array)| *array)))
     } else {
         let asked = |array| drives.iter().flat_map(|drives| drives.lines(array, screen)).collect::<Vec<_>>();
         let arrays = shown.iter().map(|(server, array)| text::render(server, array, &asked(array), screen));
         let volumes = volumes.iter().map(|(server, volume)| text::volume(server, volume, screen));
-        output::print_fitted(&arrays.chain(volumes).collect::<Vec<_>>().join("\n"))?;
+        output::print_fitted(&arrays.chain(volumes).collect::<Vec<_>>().join("\n"))
+    };
+    match printed {
+        // The status is of the arrays, whatever becomes of the text.
+        Err(problem) if args.check => {
+            output::report(&problem, screen.style_err);
+        }
+        printed => printed?,
     }
     let mut failed = None;
     for problem in silent {

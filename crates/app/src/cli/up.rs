@@ -37,7 +37,7 @@ pub struct UpArgs {
     /// Start a check of the arrays of stacks that run, where it is due, and wait for it.
     #[arg(long, conflicts_with = "scrub_overdue")]
     pub scrub: bool,
-    /// Tell by the exit status whether a check of a stack that runs is overdue: 0 no, 1 yes.
+    /// Tell by the exit status whether a check is overdue: 0 no, 1 yes, or a stack does not run.
     #[arg(long)]
     pub scrub_overdue: bool,
     #[command(flatten)]

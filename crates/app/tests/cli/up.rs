@@ -447,11 +447,20 @@ fn checks_are_started_when_they_are_due() {
     let (etc, runtime) = (room.name("etc"), room.name("run"));
     let scrub = |what| run(["up", what, "--config", &etc, "--runtime-dir", &runtime]);
     scrub("--scrub").failed(1, "WTL-0100", &["systemctl start wattle@data"]);
+    let json = |status| {
+        let said = run(["up", "--scrub", "--json", "--config", &etc, "--runtime-dir", &runtime]);
+        assert_eq!(said.status, status, "{}", said.stderr);
+        said.json()
+    };
+    assert_eq!(json(1)["errors"][0]["code"], "WTL-0100");
     let mut up = Up::start(&room, &["data"], &[]);
     up.until("ready: ");
     scrub("--scrub-overdue").failed(1, "WTL-0259", &["no check or repair was ever done"]);
-    assert!(scrub("--scrub").ok().stderr.contains("check started"));
+    let checked = json(0);
+    let [array] = &checked["arrays"].as_array().unwrap()[..] else { panic!("{checked}") };
+    assert_eq!((&array["due"], &array["scrub"]["outcome"]), (&true.into(), &"done".into()), "{checked}");
     assert!(scrub("--scrub").ok().stderr.contains("not due"));
+    assert_eq!(json(0)["arrays"][0]["due"], false);
     scrub("--scrub-overdue").ok();
     up.stop();
 }

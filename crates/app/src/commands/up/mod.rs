@@ -45,7 +45,7 @@ pub fn run(access: &MemberAccess, args: &UpArgs, screen: Screen) -> Result<ExitC
     }
     let wanted = chosen(&stacks, &args.names, screen)?;
     if args.scrub {
-        return Ok(scrub::run(&wanted, args, screen));
+        return scrub::run(&wanted, args, screen);
     }
     if args.scrub_overdue {
         return scrub::overdue(&wanted, args, screen);

@@ -30,6 +30,33 @@ struct OverdueReport {
 }
 
 #[derive(Serialize)]
+struct ChecksReport {
+    schema_version: u32,
+    arrays: Vec<CheckedArray>,
+    errors: Vec<ErrorReport>,
+}
+
+#[derive(Serialize)]
+struct CheckedArray {
+    stack: String,
+    name: String,
+    uuid: Option<String>,
+    /// Whether a check was due, so that one was run.
+    due: bool,
+    /// How that check ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scrub: Option<ScrubReport>,
+}
+
+impl CheckedArray {
+    /// Whether there is nothing to tell of it.
+    fn is_clean(&self) -> bool {
+        let clean = |run: &ScrubReport| run.outcome == "done" && run.left().total() == 0;
+        !self.due || self.scrub.as_ref().is_some_and(clean)
+    }
+}
+
+#[derive(Serialize)]
 struct ScrubbedArray {
     stack: String,
     name: String,
@@ -68,42 +95,63 @@ fn is_older(array: &ArrayReport, than: Duration, now_secs: u64) -> bool {
 
 /// What checks find, and what keeps one from being run, is an exit status: the other arrays are
 /// checked all the same.
-pub fn run(stacks: &[&StackConfig], args: &UpArgs, screen: Screen) -> ExitCode {
+///
+/// # Errors
+/// The report cannot be printed.
+pub fn run(stacks: &[&StackConfig], args: &UpArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let dir = args.runtime.runtime_dir.as_deref();
     let servers = Servers::ask(&runtime_dir(dir));
-    let mut all_clean = true;
-    let mut note = |checked: Result<bool, Problem>| {
-        all_clean &= checked.unwrap_or_else(|problem| {
-            output::report(&problem, screen.style_err);
-            false
-        });
-    };
+    let (mut checked, mut errors) = (Vec::new(), Vec::new());
     for stack in stacks {
         let Some(every) = stack.scrub.every else { continue };
-        match arrays(&servers, stack) {
-            Ok(arrays) => arrays.iter().for_each(|array| note(check(array, every, dir))),
-            Err(problem) => note(Err(problem)),
+        let results = match arrays(&servers, stack) {
+            Ok(arrays) => arrays.iter().map(|array| check(stack, array, every, dir)).collect(),
+            Err(problem) => vec![Err(problem)],
+        };
+        for result in results {
+            match result {
+                Ok(array) => checked.push(array),
+                Err(problem) => {
+                    output::report(&problem, screen.style_err);
+                    errors.push(ErrorReport::from(&problem));
+                }
+            }
         }
     }
-    if all_clean { ExitCode::SUCCESS } else { ExitCode::from(FOUND) }
+    let all_clean = errors.is_empty() && checked.iter().all(CheckedArray::is_clean);
+    if args.json.json {
+        output::print_json(&ChecksReport { schema_version: SCHEMA_VERSION, arrays: checked, errors })?;
+    }
+    Ok(if all_clean { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
 }
 
-/// Checks an array if that is due, and says whether there is nothing to tell of it.
-fn check(array: &ArrayReport, every: Duration, dir: Option<&Path>) -> Result<bool, Problem> {
+/// Checks an array if that is due.
+fn check(
+    stack: &StackConfig,
+    array: &ArrayReport,
+    every: Duration,
+    dir: Option<&Path>,
+) -> Result<CheckedArray, Problem> {
+    let checked = |due, scrub| CheckedArray {
+        stack: stack.name.clone(),
+        name: array.name.clone(),
+        uuid: array.uuid.clone(),
+        due,
+        scrub,
+    };
     if !is_older(array, every, now().secs) {
         let last = last_done(array).unwrap_or_default();
         output::note(&format!("{}: not due, last done {last}", array.name));
-        return Ok(true);
+        return Ok(checked(false, None));
     }
     let id = array.uuid.as_deref().unwrap_or(&array.name);
     let target = ServedTarget::find(dir, id)?;
     request(target.socket(), &ServerRequest::Check { array: id.to_owned() })?;
     output::note(&format!("{}: check started", array.name));
     let end = target.wait_for_scrub()?;
-    let run = end.scrubs.first();
+    let run = end.scrubs.into_iter().next();
     run.iter().for_each(|run| output::note(&scrub_line(run)));
-    let clean = |run: &ScrubReport| run.outcome == "done" && run.left().total() == 0;
-    Ok(run.is_some_and(clean))
+    Ok(checked(true, run))
 }
 
 /// # Errors

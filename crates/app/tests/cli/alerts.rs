@@ -415,6 +415,11 @@ fn settings_that_are_wrong_are_named_with_their_line() {
         alerts(&room, &["test"]).failed(2, "WTL-0235", &[line]);
         alerts(&room, &["watch"]).failed(2, "WTL-0235", &[line]);
     }
+    // A name with a slip of the pen is no file without channels.
+    fs::remove_file(room.path("alerts.toml")).unwrap();
+    for command in ["test", "watch"] {
+        alerts(&room, &[command]).failed(2, "WTL-0235", &["alerts.toml", "no such file"]);
+    }
 }
 
 /// A token that is gone, or that others can read, is one channel's trouble.

@@ -46,13 +46,28 @@ fn kept_in(files: &AlertFiles) -> Result<PathBuf, Problem> {
     })
 }
 
+/// The file of settings. The usual one need not be there; one that was named and is not is a slip
+/// of the pen, after which no alert would be delivered.
+fn settings_file(files: &AlertFiles) -> Result<PathBuf, Problem> {
+    let file = alerts_file(files.config.as_deref());
+    if files.config.is_some() && matches!(file.try_exists(), Ok(false)) {
+        return Err(Problem::new(
+            Code::AlertSettings,
+            printable(&format!("{}: the settings of alerts cannot be read", file.display())),
+            "no such file or directory",
+            "make the file, or name another one: --config FILE",
+        ));
+    }
+    Ok(file)
+}
+
 fn watch(access: &MemberAccess, args: &WatchArgs) -> Result<(), Problem> {
     let json = args.json.json;
     wattle_rt::stand_back();
     let options = WatchOptions {
         runtime_dir: runtime_dir(args.runtime.runtime_dir.as_deref()),
         state_dir: kept_in(&args.files)?,
-        settings: alerts_file(args.files.config.as_deref()),
+        settings: settings_file(&args.files)?,
         sources: Arc::new(Sources::new(access)),
         note: Arc::new(move |note| say(&note, json)),
         stop: Arc::new(AtomicBool::new(false)),
@@ -188,7 +203,7 @@ struct TestedChannel {
 }
 
 fn test(args: &AlertTestArgs) -> Result<(), Problem> {
-    let settings = AlertSettings::read(&alerts_file(args.files.config.as_deref()))?;
+    let settings = AlertSettings::read(&settings_file(&args.files)?)?;
     let journal = Journal::open(&kept_in(&args.files)?)?;
     let usable = journal.update(|_| ())?;
     usable

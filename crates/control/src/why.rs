@@ -8,8 +8,9 @@ use crate::md::create::shell_word;
 use crate::md::facts::{MemberFacts, PplNewest, Uuid};
 use crate::md::reason::Reason;
 use crate::md::verdict::{Utc, Verdict};
+use crate::nodes::MemberId;
 use crate::problem::Problem;
-use crate::scan::{ArrayScan, Scan};
+use crate::scan::{ArrayScan, MemberOrigin, Scan};
 use crate::size::Iec;
 
 /// Why an array is as it is.
@@ -41,7 +42,9 @@ pub struct Decision {
 pub fn why(scan: &Scan, array: &ArrayScan) -> Why {
     let facts: Vec<_> = array.members.iter().filter_map(|&ix| scan.members[ix].facts.clone()).collect();
     let unused: Vec<_> = array.unused.iter().filter_map(|&ix| scan.members[ix].problem.clone()).collect();
-    let mut explained = explain(&facts, &array.assembly, &unused);
+    let with_facts = array.members.iter().filter(|&&ix| scan.members[ix].facts.is_some());
+    let drives: Vec<_> = with_facts.map(|&ix| drives_below(scan, ix)).collect();
+    let mut explained = explain_on(&facts, &drives, &array.assembly, &unused);
     for &ix in &array.members {
         for error in &scan.members[ix].unreadable {
             explained.decisions.push(Decision {
@@ -55,11 +58,41 @@ pub fn why(scan: &Scan, array: &ArrayScan) -> Why {
     explained
 }
 
+/// What a member lies on, by names that can be given to a command: what firmware RAID, encryption
+/// and other layers keep on a drive has a name of its own, by which nothing is found.
+fn drives_below(scan: &Scan, ix: MemberId) -> Vec<String> {
+    match scan.members[ix].origin {
+        MemberOrigin::Container { of, .. }
+        | MemberOrigin::Decrypted { of }
+        | MemberOrigin::Layered { of } => drives_below(scan, of),
+        MemberOrigin::Partition { of, .. } if scan.members[of].origin != MemberOrigin::Given => {
+            drives_below(scan, of)
+        }
+        MemberOrigin::Array(array) => {
+            scan.arrays[array].members.iter().flat_map(|&below| drives_below(scan, below)).collect()
+        }
+        MemberOrigin::Given | MemberOrigin::Partition { .. } | MemberOrigin::Logical { .. } => {
+            vec![scan.members[ix].member.name.clone()]
+        }
+    }
+}
+
 /// The same of facts: `members` as they were given to the decision, and why others that name the
 /// array are not among them.
 #[must_use]
 pub fn explain(members: &[MemberFacts], assembly: &Assembly, unused: &[Problem]) -> Why {
-    let explained = Explanation { members, assembly };
+    let names: Vec<_> = members.iter().map(|member| vec![member.name.clone()]).collect();
+    explain_on(members, &names, assembly, unused)
+}
+
+/// The same of members that lie on drives by these names.
+fn explain_on(
+    members: &[MemberFacts],
+    drives: &[Vec<String>],
+    assembly: &Assembly,
+    unused: &[Problem],
+) -> Why {
+    let explained = Explanation { members, drives, assembly };
     let mut decisions = vec![explained.access()];
     decisions.extend(explained.reasons());
     decisions.extend(explained.overridden());
@@ -77,6 +110,8 @@ pub fn explain(members: &[MemberFacts], assembly: &Assembly, unused: &[Problem])
 
 struct Explanation<'a> {
     members: &'a [MemberFacts],
+    /// By member: what is given so that it is found.
+    drives: &'a [Vec<String>],
     assembly: &'a Assembly,
 }
 
@@ -85,16 +120,27 @@ impl Explanation<'_> {
         &self.members[self.assembly.freshest]
     }
 
-    /// `wattle serve OPTIONS` with every member given.
+    /// `wattle serve OPTIONS` with every drive given.
     fn serve(&self, options: &str) -> String {
         self.serve_without(options, None)
     }
 
     fn serve_without(&self, options: &str, left_out: Option<&str>) -> String {
-        let names = self.members.iter().map(|member| member.name.as_str());
-        let names: Vec<_> = names.filter(|name| Some(*name) != left_out).map(shell_word).collect();
+        let members = self.members.iter().zip(self.drives);
+        let wanted = members.filter(|(member, _)| Some(member.name.as_str()) != left_out);
+        let mut names: Vec<String> = Vec::new();
+        for word in wanted.flat_map(|(_, drives)| drives).map(|name| shell_word(name)) {
+            if !names.contains(&word) {
+                names.push(word);
+            }
+        }
         let options = if options.is_empty() { String::new() } else { format!(" {options}") };
         format!("wattle serve{options} {}", names.join(" "))
+    }
+
+    /// An order to the server of the array, which there is not yet.
+    fn add(&self, member: &str) -> String {
+        format!("serve it, then wattle add {} {}", shell_word(self.assembly.name()), shell_word(member))
     }
 
     fn mdadm(&self, options: &str) -> String {
@@ -266,7 +312,6 @@ impl Explanation<'_> {
     }
 
     fn empty_slots(&self) -> Vec<Decision> {
-        let name = shell_word(self.assembly.name());
         let decision = |slot: u16| {
             let cut_off = self.members.iter().zip(&self.assembly.verdicts).find(|(member, verdict)| {
                 let is_its = member.superblock.own_role().slot() == Some(slot);
@@ -293,12 +338,7 @@ impl Explanation<'_> {
                 ),
                 (None, None) => ("no member given is current in it".to_owned(), "NEW"),
             };
-            Decision {
-                member: None,
-                what: format!("slot {slot} is empty"),
-                why,
-                next: Some(format!("wattle add {name} {}", shell_word(with))),
-            }
+            Decision { member: None, what: format!("slot {slot} is empty"), why, next: Some(self.add(with)) }
         };
         self.assembly.missing().into_iter().map(decision).collect()
     }
@@ -327,8 +367,7 @@ impl Explanation<'_> {
         }
         if let Some(re_add) = self.assembly.re_addable.iter().find(|re_add| re_add.member == ix) {
             why.push(self.coming_back(re_add));
-            next =
-                Some(format!("wattle add {} {}", shell_word(self.assembly.name()), shell_word(&member.name)));
+            next = Some(self.add(&member.name));
         }
         Decision { member: Some(member.name.clone()), what: text, why: why.join("; "), next }
     }

@@ -105,6 +105,15 @@ impl Volume {
     }
 }
 
+/// What helps is a command that can be typed: what firmware keeps on a drive is found by the drive.
+#[test]
+fn why_names_the_drives() {
+    let Some(case) = Container::unpack("ddf-r5-4d-ls") else { return };
+    let why = run(["why".to_owned()].into_iter().chain(case.drives.clone())).ok();
+    let next = format!("next: wattle serve --read-only {}\n", case.drives.join(" "));
+    assert!(why.text().contains(&next), "{}", why.text());
+}
+
 /// What an array holds: fixtures/README.md. Layers are SEED or SEED:START:COUNT.
 fn expected(pattern: &str, sectors: u64) -> Vec<u8> {
     let mut bytes = vec![0; sectors as usize * 512];

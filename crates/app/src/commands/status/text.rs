@@ -1,6 +1,7 @@
 //! An array for people: what it is, whether it is well, what it is doing and what limits that, what
 //! was found.
 
+use wattle_control::create::shell_word;
 use wattle_control::units::Units;
 use wattle_engine::volume::qos::QosLimits;
 use wattle_server::events::{scrub_end, sectors};
@@ -365,7 +366,8 @@ pub fn places(array: &ArrayReport, scrub: &ScrubReport) -> Vec<String> {
         lines.push("… and more: `wattle status --json` lists what was kept".to_owned());
     }
     if scrub.mismatch_sectors > scrub.repaired_sectors {
-        lines.extend(meaning(&array.level, scrub).into_iter().map(str::to_owned));
+        let name = shell_word(&array.name);
+        lines.extend(meaning(&array.level, scrub).into_iter().map(|line| line.replace("NAME", &name)));
     }
     lines
 }
@@ -401,8 +403,8 @@ fn list(slots: &[u16]) -> String {
 }
 
 /// What a mismatch means and what to do: a number alone has frightened many for nothing, and calmed
-/// others wrongly.
-pub fn meaning(level: &str, scrub: &ScrubReport) -> Vec<&'static str> {
+/// others wrongly. `NAME` stands for the array.
+fn meaning(level: &str, scrub: &ScrubReport) -> Vec<&'static str> {
     let rotted = |mismatch: &&MismatchReport| mismatch.record.as_deref() == Some("rotted");
     if scrub.mismatches.iter().filter(rotted).count() > 0 {
         return vec![
@@ -654,7 +656,7 @@ data  raid5, left-symmetric, chunk 64 KiB, 21 MiB
             data.scrubs = vec![found];
             let text = shown(&data);
             assert!(text.contains("array bytes 196608..208896, members' data at 65536..69632: "), "{text}");
-            assert!(text.contains(next), "{level}: {text}");
+            assert!(text.contains(next) && text.contains("`wattle repair data"), "{level}: {text}");
             assert_eq!(text.contains("disk-2 (slot 2) is the odd one out"), slot.is_some());
         }
         // What was repaired is not explained away a second time.

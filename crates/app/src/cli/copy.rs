@@ -34,7 +34,8 @@ pub struct CopyArgs {
     /// May be given several times.
     #[arg(long = "map", value_name = "FILE|MEMBER=FILE")]
     pub maps: Vec<OsString>,
-    /// Write what was copied, and what not and why, here. As JSON if FILE ends in .json.
+    /// Write what was copied, and what not and why, here. As JSON if FILE ends in .json. A file
+    /// that is there is replaced only where an earlier copy goes on.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// Copy the drive byte by byte, and do not look at what is on it.

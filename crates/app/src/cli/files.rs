@@ -96,7 +96,8 @@ pub struct GetArgs {
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub path: OsString,
     /// The directory to put it into, made if it is not there; - writes a file's bytes, or of a
-    /// directory a tar archive, to the standard output, and -.tar an archive of either.
+    /// directory a tar archive, to the standard output, and -.tar an archive of either. What reads
+    /// a file's bytes may close its end early, as head does; of an archive that is an error.
     #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
     pub to: OsString,
     /// Write the SHA-256 of every file that came out here, for `sha256sum -c` in DIR.
@@ -104,7 +105,8 @@ pub struct GetArgs {
     pub checksums: Option<OsString>,
     /// Write what came out, and what did not and why, here: every file, what copies among the
     /// members lack, what of the file system is not shown, and the reason of the exit status. As
-    /// JSON if FILE ends in .json.
+    /// JSON if FILE ends in .json. A file that is there is replaced with --overwrite and --resume
+    /// only.
     #[arg(long, value_name = "FILE")]
     pub report: Option<OsString>,
     /// Go on where it stopped: what is there already and is the same stays, told by size and time,

@@ -49,7 +49,7 @@ pub use detail::{DetailArgs, DetailFormat, ExamineFormat};
 pub use exporter::{ExporterArgs, HttpArgs, SnmpArgs};
 pub use files::{FilesOn, GetArgs, LsArgs, read_beside};
 pub use generate::{GenerateArgs, Generated};
-pub use json::{Json, may_want_json, wants_json};
+pub use json::{Json, may_want_json, wants_json, without_help_word};
 pub use keys::KeyArgs;
 pub use load::{LoadArgs, TimeArg};
 pub use lvm::{
@@ -275,7 +275,8 @@ pub struct CatArgs {
     /// How much [default: to the end].
     #[arg(long, value_name = "SIZE")]
     pub length: Option<Size>,
-    /// Write what came out, and what not and why, here. As JSON if FILE ends in .json.
+    /// Write what came out, and what not and why, here. As JSON if FILE ends in .json. A file that
+    /// is there is not replaced.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     #[command(flatten)]

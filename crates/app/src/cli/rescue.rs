@@ -31,7 +31,7 @@ pub struct RescueArgs {
     #[arg(long, value_name = "N", requires = "to_overlay", value_parser = clap::value_parser!(u16).range(1..))]
     pub pick: Option<u16>,
     /// Write what is not known of the array, and what of its members is missing, here. As JSON if
-    /// FILE ends in .json.
+    /// FILE ends in .json. A file that is there is not replaced.
     #[arg(long, value_name = "FILE", requires = "to_overlay")]
     pub report: Option<PathBuf>,
     /// What to call the array.

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -381,7 +381,7 @@ impl LossFile {
         refuse_others(path, others)?;
         let mut options = File::options();
         let file = options.write(true).create_new(!replace).create(replace).truncate(replace).open(path);
-        let file = file.map_err(|error| cannot_write(path, &error))?;
+        let file = file.map_err(|error| output::file_failed(path, &error))?;
         Ok(Self { path: path.to_owned(), file })
     }
 
@@ -393,7 +393,7 @@ impl LossFile {
         let json = self.path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         let text = if json { output::json_text(report) } else { report.render(units) };
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_all());
-        written.map_err(|error| cannot_write(&self.path, &error))
+        written.map_err(|error| output::file_failed(&self.path, &error))
     }
 }
 
@@ -435,11 +435,6 @@ pub fn refuse_others(path: &Path, others: &[&Path]) -> Result<(), Problem> {
             "name another file",
         )),
     }
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Problem {
-    let problem = output::output_failed(error);
-    Problem { what: format!("{}: {error}", text_of_path(path)), ..problem }
 }
 
 impl MemberLoss {

@@ -13,12 +13,14 @@ pub mod style;
 pub mod text;
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use wattle_control::units::Units;
 use wattle_control::{Code, Problem};
+use wattle_rt::text_of_path;
 use wattle_server::log::ServerLog;
 use wattle_server::protocol::{ErrorReport, SCHEMA_VERSION};
 
@@ -216,6 +218,29 @@ pub fn sync_stdout() -> io::Result<()> {
     match rustix::fs::fsync(io::stdout()) {
         // Of a pipe or a terminal nothing is durable.
         Err(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP) | Ok(()) => Ok(()),
+/// The problem of a file that cannot be made or written.
+pub fn file_failed(path: &Path, error: &io::Error) -> Problem {
+    let name = text_of_path(path);
+    let what = format!("{name}: {error}");
+    let (why, next) = match error.kind() {
+        ErrorKind::AlreadyExists => {
+            let (why, next) = ("what is there is not replaced", "name another file, or remove that one");
+            return Problem::new(Code::OutputExists, format!("{name} is there already"), why, next);
+        }
+        ErrorKind::NotFound => {
+            ("the directory that it is to be in is not there", "make that directory, or name another place")
+        }
+        ErrorKind::NotADirectory | ErrorKind::IsADirectory => {
+            ("something of another kind is there", "name another place")
+        }
+        ErrorKind::PermissionDenied => {
+            ("this user may not write there", "let it be written to, or name another place")
+        }
+        _ => return Problem { what, ..output_failed(error) },
+    };
+    Problem::new(Code::OutputFailed, what, why, next)
+}
+
         Err(error) => Err(error.into()),
     }
 }

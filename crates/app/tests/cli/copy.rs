@@ -104,6 +104,7 @@ fn what_is_not_its_own_is_refused() {
     refused(&["--to", &to, "--map", &to], 2, "WTL-0001");
     refused(&["--to", &to, "--map", &precious, "--overwrite"], 3, "WTL-0162");
     refused(&["--to", &room.name("no/where")], 1, "WTL-0105");
+    copy(&["--raw", &from, "--to", &room.name("no/where")]).failed(1, "WTL-0105", &["make that directory"]);
     copy(&["--raw", &from, &precious, "--to", &to]).failed(2, "WTL-0001", &[]);
     assert!(!room.path("copy").exists());
 

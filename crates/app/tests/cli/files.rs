@@ -170,7 +170,11 @@ fn nothing_is_overwritten_and_nothing_leads_out_of_the_directory() {
     assert!(fs::read_dir(&outside).unwrap().next().is_none());
     let sums = room.name("sums");
     fs::write(&sums, "mine").unwrap();
-    files(&["get", "--to", &to, "--checksums", &sums], &members).failed(1, "WTL-0105", &["sums"]);
+    files(&["get", "--to", &to, "--checksums", &sums], &members).failed(3, "WTL-0161", &["sums"]);
+    // What is in the way is told, not that room is to be made.
+    for (to, words) in [(&sums, "name another place"), (&room.name("no/where"), "make that directory")] {
+        files(&["get", "--to", to], &members).failed(1, "WTL-0105", &[words]);
+    }
     assert_eq!(fs::read_to_string(&sums).unwrap(), "mine");
 }
 

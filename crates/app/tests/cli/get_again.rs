@@ -281,7 +281,7 @@ fn a_report_says_what_became_of_everything() {
     lose(&image, &[first.min(inodes)..first.min(inodes) + 512, first.max(inodes)..first.max(inodes) + 512]);
     // A report that is there is not written over, and that is told before anything else is done.
     let said = run(["get", "--to", &room.name("none"), "--report", &text, &image]);
-    said.failed(1, "WTL-0105", &["report.txt: File exists"]);
+    said.failed(3, "WTL-0161", &["report.txt is there already"]);
     assert_eq!(names(&room.path("none")), BTreeSet::new());
     let out = room.name("again");
     let said = run(["get", "--to", &out, "--partial", "--report", &json, "--json", &image]);

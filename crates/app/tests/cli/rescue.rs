@@ -100,9 +100,9 @@ fn a_report_says_what_is_not_found_again() {
     }
     // What is there is not written over.
     with("rescue", members, &["--to-overlay", &dir, "--report", &text]).failed(
-        1,
-        "WTL-0105",
-        &["File exists"],
+        3,
+        "WTL-0161",
+        &["is there already"],
     );
     let said = with("rescue", members, &["--report", &room.name("none")]);
     assert!(said.status == 2 && said.stderr.contains("--to-overlay"), "{}", said.stderr);

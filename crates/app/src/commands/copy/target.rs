@@ -385,17 +385,25 @@ fn gone(path: &Path, map_file: &MapFile) -> Problem {
 }
 
 fn open_failed(path: &Path, error: OpenError) -> Problem {
-    let code = match error {
-        OpenError::Locked => Code::Locked,
-        OpenError::PermissionDenied => Code::PermissionDenied,
-        _ => Code::OutputFailed,
+    let (code, why, next) = match error {
+        OpenError::Locked => (
+            Code::Locked,
+            "the copy goes there, and no other process may be writing it",
+            "end the process that uses it, or name another file",
+        ),
+        OpenError::PermissionDenied => (
+            Code::PermissionDenied,
+            "the copy goes there, and this user may not write it",
+            "let it be written to, or name another file",
+        ),
+        OpenError::NotFound => (
+            Code::OutputFailed,
+            "the copy goes there, and the directory is not there",
+            "make that directory, or name another file",
+        ),
+        _ => (Code::OutputFailed, "the copy goes there", "name another file"),
     };
-    Problem::new(
-        code,
-        format!("{}: {error}", path.display()),
-        "the copy goes there, and no other process may be writing it",
-        "end the process that uses it, or name another file",
-    )
+    Problem::new(code, format!("{}: {error}", path.display()), why, next)
 }
 
 fn failed(path: &Path, error: &io::Error, why: &str) -> Problem {

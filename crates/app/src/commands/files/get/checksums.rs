@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use wattle_control::Problem;
 
-use super::{cannot_write, zeros};
+use super::zeros;
+use crate::output::file_failed;
 
 /// The file with the sums.
 pub struct Checksums {
@@ -78,7 +79,7 @@ impl Checksums {
     pub fn create(path: &Path, overwrite: bool) -> Result<Self, Problem> {
         let mut options = File::options();
         options.write(true).create_new(!overwrite).create(overwrite).truncate(overwrite);
-        let file = options.open(path).map_err(|error| cannot_write(path, &error))?;
+        let file = options.open(path).map_err(|error| file_failed(path, &error))?;
         Ok(Self { path: path.to_owned(), file: BufWriter::new(file) })
     }
 
@@ -86,7 +87,7 @@ impl Checksums {
     /// The file cannot be written to.
     pub fn add(&mut self, path: &[u8], sum: &str) -> Result<(), Problem> {
         let written = self.file.write_all(&line(path, sum));
-        written.map_err(|error| cannot_write(&self.path, &error))
+        written.map_err(|error| file_failed(&self.path, &error))
     }
 
     /// # Errors
@@ -100,7 +101,7 @@ impl Checksums {
         self.file
             .flush()
             .and_then(|()| sync(self.file.get_ref()))
-            .map_err(|error| cannot_write(&self.path, &error))
+            .map_err(|error| file_failed(&self.path, &error))
     }
 }
 

@@ -220,7 +220,7 @@ fn note_loss(loss: &RescueLoss, units: Units) {
 
 fn to_directory(opened: &Opened, node: FsNode, args: &GetArgs, units: Units) -> Result<(), Problem> {
     let to = Path::new(&args.to);
-    let place = OutputDirectory::open(to).map_err(|error| cannot_write(to, &error))?;
+    let place = OutputDirectory::open(to).map_err(|error| output::file_failed(to, &error))?;
     let metadata =
         opened.fs.metadata(node).map_err(|error| opened.unreadable(args.path.as_bytes(), &error))?;
     let is_directory = metadata.kind == FileKind::Directory;
@@ -335,10 +335,4 @@ fn out_of_room(counts: ExtractCounts, to: &Path, problem: &Problem) -> Problem {
         format!("{} did not come out, which the lines above name; {counts} did", counts.not_extracted),
         "make room there, or let it be written to; then the same command with --resume goes on",
     )
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Problem {
-    let mut problem = output::output_failed(&error);
-    problem.what = format!("{}: {error}", path.display());
-    problem
 }

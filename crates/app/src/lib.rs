@@ -29,7 +29,7 @@ use wattle_server::remotes::Remotes;
 pub fn run() -> ExitCode {
     let remotes = Remotes::new(environment::certificate_dirs());
     let access = MemberAccess::local().with_remotes(Arc::new(move |name: &str| remotes.open(name)));
-    let matches = cli::Cli::command().try_get_matches();
+    let matches = cli::Cli::command().try_get_matches_from(cli::without_help_word(std::env::args_os()));
     let typed =
         matches.and_then(|matches| Ok((cli::Cli::from_arg_matches(&matches)?, cli::wants_json(&matches))));
     match typed {

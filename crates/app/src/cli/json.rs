@@ -28,3 +28,13 @@ pub fn wants_json(matches: &ArgMatches) -> bool {
 pub fn may_want_json(words: impl Iterator<Item = OsString>) -> bool {
     words.take_while(|word| word != "--").any(|word| word == "--json")
 }
+
+/// `wattle help COMMAND` is `wattle COMMAND --help`.
+pub fn without_help_word(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<_> = words.collect();
+    if words.get(1).is_some_and(|word| word == "help") {
+        words.remove(1);
+        words.push("--help".into());
+    }
+    words
+}

@@ -48,7 +48,9 @@ pub fn run(access: &MemberAccess, args: &CatArgs, screen: Screen) -> Result<(), 
             let Written { to_bytes, ended } = copy(&core, &volume, range).await;
             let (early, result) = match ended {
                 Ended::Whole => (None, Ok(())),
-                Ended::NotWanted => (Some("the output was closed".to_owned()), Ok(())),
+                Ended::NotWanted => {
+                    (Some("the output was closed; at least this was written".to_owned()), Ok(()))
+                }
                 Ended::Failed(problem) => (Some(problem.what.clone()), Err(problem)),
             };
             let whole = u64::from(early.is_none());

@@ -78,8 +78,8 @@ pub fn run(args: &ExplainArgs) -> Result<(), Problem> {
         return output::print_json(&document(&codes));
     }
     match codes[..] {
-        [code] => output::print(&explanation(code)),
-        _ => output::print(&list(&codes)),
+        [code] => output::print_fitted(&explanation(code)),
+        _ => output::print_fitted(&list(&codes)),
     }
 }
 

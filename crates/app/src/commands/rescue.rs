@@ -80,7 +80,7 @@ pub fn run(access: &MemberAccess, args: &RescueArgs, screen: Screen) -> Result<(
     let report = report(args, &findings, &members, written, loss);
     match args.json.json {
         true => both(both(result, reported), output::print_json(&report)),
-        false => both(both(result, reported), output::print(&render(&report, screen))),
+        false => both(both(result, reported), output::print_fitted(&render(&report, screen))),
     }
 }
 

@@ -31,7 +31,7 @@ pub fn run(args: &SetArgs) -> Result<(), Problem> {
         let settings = current(&runtime_dir(runtime), &args.name)?;
         return match args.json.json {
             true => output::print_json(&Settings { schema_version: SCHEMA_VERSION, settings }),
-            false => output::print(&show(settings.iter())),
+            false => output::print_fitted(&show(settings.iter())),
         };
     }
     let of_volumes = pairs.iter().all(|(key, _)| qos::is_key(settings::parts(key).1));

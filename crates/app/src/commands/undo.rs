@@ -152,7 +152,7 @@ pub fn run(access: &MemberAccess, args: &UndoArgs, screen: Screen) -> Result<(),
             NOTE
         },
     };
-    if args.json.json { output::print_json(&report) } else { output::print(&render(&report, screen)) }
+    if args.json.json { output::print_json(&report) } else { output::print_fitted(&render(&report, screen)) }
 }
 
 /// What is missing may be what could not be opened: why not comes first then.
@@ -318,5 +318,5 @@ fn list(args: &UndoArgs, screen: Screen) -> Result<(), Problem> {
             text.push_str(&format!("  {time}, {}\n", printable(&log.members.join(", "))));
         }
     }
-    output::print(&text)
+    output::print_fitted(&text)
 }

@@ -68,11 +68,15 @@ pub fn print(text: &str) -> Result<(), Problem> {
 }
 
 /// Columns and rows of the terminal that stdout is; `None` elsewhere, where lines stay whole.
-/// `COLUMNS` overrides the first.
+/// `COLUMNS` overrides the first, also of a terminal that tells no size.
 pub fn terminal_size() -> Option<(usize, usize)> {
-    let (columns, rows) = terminal_size::terminal_size_of(io::stdout())?;
-    let columns = crate::environment::columns().unwrap_or(usize::from(columns.0));
-    Some((columns, usize::from(rows.0))).filter(|_| columns > 0)
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let told = terminal_size::terminal_size_of(io::stdout());
+    let told = told.map(|(columns, rows)| (usize::from(columns.0), usize::from(rows.0)));
+    let columns = crate::environment::columns().or(told.map(|(columns, _)| columns))?;
+    Some((columns, told.map_or(usize::MAX, |(_, rows)| rows))).filter(|_| columns > 0)
 }
 
 /// As [`print`], with long lines broken between words where stdout is a terminal.
@@ -180,10 +184,15 @@ pub fn report_failure(problem: &Problem, style: Style, json: bool) -> ExitCode {
 /// Shows what clap made of the command line: help and version on stdout, mistakes on stderr, and as
 /// JSON on stdout if that is wanted.
 pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
-    // The reader of a help text may leave early.
-    let _ = error.print();
+    let printed = error.print().and_then(|()| io::stdout().flush());
     if !error.use_stderr() {
-        return ExitCode::SUCCESS;
+        return match printed {
+            // The reader of a help text may leave early.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                report(&output_failed(&error), Style::PLAIN)
+            }
+            _ => ExitCode::SUCCESS,
+        };
     }
     if json {
         let text = error.to_string();
@@ -209,15 +218,6 @@ pub fn output_failed(error: &dyn std::fmt::Display) -> Problem {
     )
 }
 
-/// Makes durable what went to the standard output, if that is a file.
-///
-/// # Errors
-/// Some of it did not reach the disk.
-pub fn sync_stdout() -> io::Result<()> {
-    use rustix::io::Errno;
-    match rustix::fs::fsync(io::stdout()) {
-        // Of a pipe or a terminal nothing is durable.
-        Err(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP) | Ok(()) => Ok(()),
 /// The problem of a file that cannot be made or written.
 pub fn file_failed(path: &Path, error: &io::Error) -> Problem {
     let name = text_of_path(path);
@@ -241,6 +241,15 @@ pub fn file_failed(path: &Path, error: &io::Error) -> Problem {
     Problem::new(Code::OutputFailed, what, why, next)
 }
 
+/// Makes durable what went to the standard output, if that is a file.
+///
+/// # Errors
+/// Some of it did not reach the disk.
+pub fn sync_stdout() -> io::Result<()> {
+    use rustix::io::Errno;
+    match rustix::fs::fsync(io::stdout()) {
+        // Of a pipe or a terminal nothing is durable.
+        Err(Errno::INVAL | Errno::ROFS | Errno::OPNOTSUPP) | Ok(()) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::harness::{Room, Serve, run, said, wattle};
+use crate::harness::{Room, Serve, require, run, said, wattle};
 
 const COMMANDS: [&str; 33] = [
     "scan",

@@ -164,7 +164,7 @@ fn what_would_lose_something_is_refused_and_nothing_is_written() {
         &[&format!("{a} holds extents of home")],
     );
     refused("lv create vg/x -l 23", &both, 1, "WTL-0131", &["22 are free", "largest run has 22"]);
-    refused("lv create vg/x -i 2 -l 2", &both, 1, "WTL-0131", &["1 physical volumes"]);
+    refused("lv create vg/x -i 2 -l 2", &both, 1, "WTL-0131", &["1 physical volumes", "fewer stripes"]);
     refused("lv create vg/home -l 1", &both, 1, "WTL-0134", &["vg/home"]);
     refused("lv create vg/pvmove0 -l 1", &both, 2, "WTL-0133", &["pvmove0"]);
     refused("lv create vg/x -l 1 -i 2 -I 5K", &both, 2, "WTL-0133", &["power of two"]);

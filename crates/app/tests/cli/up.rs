@@ -520,6 +520,18 @@ fn what_units_run_can_be_typed() {
     assert!(seen >= 4, "{seen} commands");
 }
 
+/// `/run` is empty after a boot: what the page has in it, a unit makes.
+#[test]
+fn the_directory_of_the_mount_that_the_page_shows_is_made_at_each_start() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+    let read = |name: &str| fs::read_to_string(format!("{root}{name}")).unwrap();
+    assert!(read("docs/service.md").contains("fuse=/run/wattle-data"));
+    assert!(read("guest/service").contains("fuse=/run/wattle-data"));
+    assert!(
+        read("contrib/systemd/wattle-fuse.conf").contains("ExecStartPre=-/bin/mkdir -p /run/wattle-%i\n")
+    );
+}
+
 /// What a service manager hears until a message holds `word`.
 #[track_caller]
 fn heard(manager: &UnixDatagram, word: &str) -> Vec<String> {
@@ -551,18 +563,6 @@ fn a_service_manager_hears_how_it_goes() {
     assert!(!ready.iter().any(|message| message.contains("WATCHDOG")), "{ready:?}");
     heard(&manager, "WATCHDOG=1");
     up.until("ready: ");
-/// `/run` is empty after a boot: what the page has in it, a unit makes.
-#[test]
-fn the_directory_of_the_mount_that_the_page_shows_is_made_at_each_start() {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
-    let read = |name: &str| fs::read_to_string(format!("{root}{name}")).unwrap();
-    assert!(read("docs/service.md").contains("fuse=/run/wattle-data"));
-    assert!(read("guest/service").contains("fuse=/run/wattle-data"));
-    assert!(
-        read("contrib/systemd/wattle-fuse.conf").contains("ExecStartPre=-/bin/mkdir -p /run/wattle-%i\n")
-    );
-}
-
     up.command(&["fail", "data", "1"]).ok();
     heard(&manager, "STATUS=data raid5 [U_U] degraded");
     // One core that does not answer is enough for silence.

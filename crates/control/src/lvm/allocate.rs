@@ -115,6 +115,8 @@ pub struct NoRoom {
     pub free: u64,
     /// How many physical volumes have any.
     pub physical: usize,
+    /// How many each run has to lie on.
+    pub stripes: usize,
     /// The longest run of them.
     pub largest: u64,
     /// The policy that kept from using them, if one did.
@@ -203,7 +205,8 @@ impl Room {
         let physical = self.pvs.iter().filter(|(_, areas)| !areas.is_empty()).count();
         let wanted = want.extents_each.saturating_mul(want.stripes as u64);
         let policy = (free >= wanted && physical >= want.stripes).then_some(want.policy);
-        NoRoom { wanted, free, physical, largest: lens().max().unwrap_or(0), policy }
+        let stripes = want.stripes;
+        NoRoom { wanted, free, physical, stripes, largest: lens().max().unwrap_or(0), policy }
     }
 
     /// Every area counts by its length again.
@@ -516,11 +519,14 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused_with_what_is() {
         let none = find(1, 191, &[], &[]).unwrap_err();
-        assert_eq!(none, NoRoom { wanted: 191, free: 190, physical: 3, largest: 100, policy: None });
+        assert_eq!(
+            none,
+            NoRoom { wanted: 191, free: 190, physical: 3, stripes: 1, largest: 100, policy: None }
+        );
         assert_eq!(find(4, 1, &[], &[]).unwrap_err().physical, 3);
         assert_eq!(
             find(2, 1, &["pv1"], &[]).unwrap_err(),
-            NoRoom { wanted: 2, free: 100, physical: 1, largest: 100, policy: None }
+            NoRoom { wanted: 2, free: 100, physical: 1, stripes: 2, largest: 100, policy: None }
         );
         let mut set_aside = vg();
         set_aside.pvs[1].status.clear();

@@ -416,11 +416,17 @@ fn check_free(vg: &Vg, name: &str) -> Result<(), Problem> {
 }
 
 pub(super) fn no_room(vg: &Vg, name: &str, error: &NoRoom) -> Problem {
+    let next = match error.stripes > 1 && error.physical < error.stripes {
+        true => "ask for fewer stripes, or add physical volumes (`wattle vg extend`)",
+        false => {
+            "ask for less, or add a physical volume (`wattle vg extend`); `wattle pv list` shows what is free where"
+        }
+    };
     Problem::new(
         Code::NoExtents,
         format!("{}/{name}: {error}", vg.name),
         format!("an extent has {} sectors; stripes lie on physical volumes of their own", vg.extent_sectors),
-        "ask for less, or add a physical volume (`wattle vg extend`); `wattle pv list` shows what is free where",
+        next,
     )
 }
 

@@ -85,7 +85,8 @@ pub fn next_step(vg: &Vg, wanted: WantedMove<'_>) -> Result<Option<RelocateStep>
     let targets = targets(vg, &wanted, &[]);
     let free = if targets.is_empty() { 0 } else { free_extents(vg, &targets) };
     if free < needed {
-        let error = NoRoom { wanted: needed, free, physical: targets.len(), largest: free, policy: None };
+        let physical = targets.len();
+        let error = NoRoom { wanted: needed, free, physical, stripes: 1, largest: free, policy: None };
         return Err(no_room(vg, &lv.name, &error));
     }
     let segment = &lv.segments[at];
@@ -107,7 +108,7 @@ pub fn next_step(vg: &Vg, wanted: WantedMove<'_>) -> Result<Option<RelocateStep>
         near: &[],
     };
     let pieces = if targets.is_empty() {
-        Err(NoRoom { wanted: each, free: 0, physical: 0, largest: 0, policy: None })
+        Err(NoRoom { wanted: each, free: 0, physical: 0, stripes: 1, largest: 0, policy: None })
     } else {
         allocate(vg, want)
     };

@@ -21,6 +21,7 @@ use wattle_rt::{Core, ListenError, Listener};
 use wattle_tls::ServerTls;
 
 use crate::log::ServerLog;
+use crate::socket::check_socket_path;
 pub use prepare::{ExportSettings, NbdSecurity, is_loopback, prepare, ublk_problem_of};
 use prepare::{listen_next, ublk_problem};
 pub use uri::parse_uri;
@@ -270,6 +271,10 @@ fn start_problem(error: &StartError) -> Problem {
 
 fn socket_problem(error: &SocketError) -> Problem {
     let what = format!("cannot listen at {}", error.path.display());
+    if let Err(why) = check_socket_path(&error.path) {
+        let next = "name a directory with a shorter path, or rename the volume";
+        return Problem::new(Code::ListenFailed, what, why, next);
+    }
     Problem::new(Code::ListenFailed, what, error.error.to_string(), listen_next(error.error))
         .transient(error.error == ListenError::InUse)
 }

@@ -48,7 +48,7 @@ pub fn show_json(report: &AuditReport, suppressed: usize) -> Result<(), Problem>
 /// It cannot be written.
 pub fn show(report: &AuditReport, suppressed: usize, verbose: bool, screen: Screen) -> Result<(), Problem> {
     let figures = if verbose { fragments::render(&report.file_systems, screen) } else { String::new() };
-    output::print(&(figures + &render(report, suppressed, screen)))
+    output::print_fitted(&(figures + &render(report, suppressed, screen)))
 }
 
 /// The document of `--json`.

@@ -127,8 +127,8 @@ fn no_members() -> Problem {
     Problem::new(
         Code::Usage,
         "no members are given",
-        "only `lv create`, `extend`, `reduce`, `remove`, `rename`, `move` and `vg extend`, `reduce`, `rename` are also orders to the \
-         server of a group",
+        "only `lv create`, `extend`, `reduce`, `remove`, `rename`, `move`, `activate-flags` and `vg extend`, `reduce`, `rename` are \
+         also orders to the server of a group",
         "give the files or devices that the volumes lie on, every member of their arrays",
     )
 }

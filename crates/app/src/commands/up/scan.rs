@@ -56,7 +56,7 @@ pub fn run(access: &MemberAccess, args: &UpArgs, screen: Screen) -> Result<ExitC
         stacks.push(FoundStack { name, file, text: found.config() });
     }
     if stacks.is_empty() {
-        return Err(scan_problem(&names));
+        return Err(scan_problem(&names, &unopened));
     }
     if let Some(dir) = &args.to {
         write(dir, &stacks)?;
@@ -119,11 +119,15 @@ fn not_written(path: &Path, error: &io::Error) -> Problem {
     )
 }
 
-fn scan_problem(names: &[String]) -> Problem {
+fn scan_problem(names: &[String], unopened: &[Problem]) -> Problem {
+    let why = match unopened {
+        [] => "a configuration names arrays, and none was found".to_owned(),
+        [first, ..] => format!("{} of them could not be opened, the first: {}", unopened.len(), first.what),
+    };
     Problem::new(
         Code::NoArray,
         format!("no array on {} drives", names.len()),
-        "a configuration names arrays, and none was found",
+        why,
         "name the members; as root all drives can be looked at; `wattle scan` shows what is on them",
     )
 }

@@ -41,7 +41,7 @@ pub(super) fn check_request(request: &CreateRequest) -> Result<(), Problem> {
         return Err(refuse_request(
             format!("the name `{}` is {} bytes long", request.name, request.name.len()),
             "a superblock stores 1 to 32 bytes, with `host:` if given",
-            "choose a shorter name",
+            if request.name.is_empty() { "give it a name" } else { "choose a shorter name" },
         ));
     }
     let short = request.name.rsplit(':').next().unwrap_or_default();

@@ -28,6 +28,8 @@ pub struct Fit {
     alike: bool,
     /// These hold only zeros, as on any new drive.
     blank: bool,
+    /// Some sector that was written is not just zeros.
+    told: bool,
     /// An id says that it is the target, whatever it holds.
     by_id: bool,
 }
@@ -100,6 +102,7 @@ fn compare_range(range: &Range, bytes: &[u8], all: bool, fit: &mut Fit, writes: 
             *others += 1;
         }
         fit.known |= (is_before || is_written) && now.iter().any(|&byte| byte != now[0]);
+        fit.told |= is_written && now.iter().any(|&byte| byte != 0);
         if is_written || !is_before && all {
             let offset_bytes = sector * SECTOR_BYTES as u64;
             run.get_or_insert_with(|| CoveredWrite {
@@ -171,8 +174,9 @@ pub async fn find(
             return Err(both(stack, what, chosen));
         }
         let fit = candidates[&chosen].clone();
-        check_written_since(stack, chosen, &fit, forced)?;
-        found.push(FoundTarget { target, member: chosen, fit });
+        let one = FoundTarget { target, member: chosen, fit };
+        check_written_since(stack, log, &one, forced)?;
+        found.push(one);
     }
     if !missing.is_empty() && (found.is_empty() || !forced.has(Check::MissingMember)) {
         return Err(missing_members(&missing, found.len(), blocked, &others(stack, &found)));
@@ -303,27 +307,33 @@ fn another(stack: &Stack, what: &UndoTarget, member: MemberId) -> Problem {
     .forced_by(Check::WrittenSince)
 }
 
-/// Refuses a member that something else has written to since. Where all that the command left is
-/// zeros, these do not tell: what was made since may have left them alone, and what is brought back
-/// would lie under it.
+/// Refuses a member that something else has written to since. Where all that is to be written over
+/// is zeros, these do not tell: what was made since may have left them alone, and what is brought
+/// back would lie under it.
 ///
 /// # Errors
-/// Sectors that the command wrote hold something else, or all of them are blank and something is
-/// recognised on the member; unless the operator insists.
+/// Sectors that the command wrote hold something else, or all of these are zeros and something is
+/// recognised elsewhere; unless the operator insists.
 pub fn check_written_since(
     stack: &Stack,
-    member: MemberId,
-    fit: &Fit,
+    log: &UndoLog,
+    found: &FoundTarget,
     forced: Forced,
 ) -> Result<(), Problem> {
+    let FoundTarget { target, member, ref fit } = *found;
     if forced.has(Check::WrittenSince) {
         return Ok(());
     }
     if let Some((sector, others)) = fit.other {
         return Err(written_since(stack, member, sector, others));
     }
-    match stack.scan.members[member].recognised() {
-        Some(what) if fit.written > 0 && !fit.known => Err(made_since(name(stack, member), &what)),
+    let ranges = || log.ranges.iter().filter(|range| range.target as usize == target);
+    let is_logged = |at: u64| {
+        ranges().any(|range| at.checked_sub(range.sector).is_some_and(|at| at < u64::from(range.sectors)))
+    };
+    let mut made = stack.scan.members[member].recognised().filter(|(sector, _)| !is_logged(*sector));
+    match made.next() {
+        Some((_, what)) if fit.written > 0 && !fit.told => Err(made_since(name(stack, member), &what)),
         _ => Ok(()),
     }
 }
@@ -332,8 +342,8 @@ fn made_since(name: &str, what: &str) -> Problem {
     Problem::new(
         Code::WrittenSince,
         format!("{name}: {what} is on it, and was made since"),
-        "the command left only zeros, and they are zeros still: what was made since left them alone, and what was there before would come back \
-         under it and be taken for what is on the member; nothing was written",
+        "what is to be written over is as the command left it, and only zeros: what was made since left them alone, and what was there before \
+         would come back under it and be taken for what is on the member; nothing was written",
         "see what is there now (`wattle scan`, `wattle examine`), and take back first what made it; --force=written-since brings back what was \
          before all the same",
     )

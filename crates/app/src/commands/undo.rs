@@ -253,7 +253,7 @@ async fn write_on(
         if !fit.same_sectors(&found.fit) {
             return Err(changed());
         }
-        restore::check_written_since(stack, member, &fit, forced)?;
+        restore::check_written_since(stack, log, &FoundTarget { target: found.target, member, fit }, forced)?;
         let site = sites.len();
         writes.extend(restoring.into_iter().map(|write| undo::CoveredWrite { site, ..write }));
         sites.push(UndoSite::of(stack, member, device));

@@ -201,13 +201,14 @@ impl MemberScan {
         checked.or_else(|| Some(self.bcache.as_ref()?.summary()))
     }
 
-    /// What is recognised on it, if anything is, in a few words.
-    #[must_use]
-    pub(crate) fn recognised(&self) -> Option<String> {
-        let valid = self.superblocks.iter().map(|own| own.version());
-        let mut versions = valid.chain(self.damaged.iter().map(|raw| raw.fields().version()));
-        let superblock = versions.next().map(|version| format!("an md superblock {version}"));
-        superblock.or_else(|| Some(self.signatures.first()?.to_string()))
+    /// What is recognised on it: in which sector, and what.
+    pub(crate) fn recognised(&self) -> impl Iterator<Item = (u64, String)> {
+        let valid = self.superblocks.iter().map(|own| (own.found_at_sectors(), own.version()));
+        let damaged =
+            self.damaged.iter().map(|raw| (raw.fields().found_at_sectors(), raw.fields().version()));
+        let superblocks = valid.chain(damaged);
+        let superblocks = superblocks.map(|(at, version)| (at, format!("an md superblock {version}")));
+        superblocks.chain(self.signatures.iter().map(|found| (found.offset_bytes / 512, found.to_string())))
     }
 
     /// Whether a file system was recognised on it.

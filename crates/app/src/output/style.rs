@@ -11,8 +11,7 @@ pub struct Style {
 }
 
 impl Style {
-    /// No colours: files, pipes, tests.
-    #[cfg(test)]
+    /// No colours: files, pipes, tests, and before the command line is understood.
     pub const PLAIN: Self = Self { on: false };
 
     /// `auto` is on for terminals, unless `NO_COLOR` is set to anything or the terminal is dumb.

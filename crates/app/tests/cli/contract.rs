@@ -226,7 +226,7 @@ fn the_status_of_a_check_is_of_the_arrays_whatever_becomes_of_its_text() {
     let dir = room.name("run");
     let check = |json: &[&str]| {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-        let words = [&["status", "data", "--check", "--runtime-dir", &dir], json].concat();
+        let words = [&["status", "data", "--check", "--runtime-dir", &dir][..], json].concat();
         let said = said(wattle().args(words).stdout(full).output().unwrap());
         assert!(said.stderr.contains("error[WTL-0105]"), "{}", said.stderr);
         said.status

@@ -21,12 +21,12 @@ fn what_shows_arrays_says_what_a_volume_without_one_is() {
     let room = Room::new();
     let serve = served(&room);
     for words in ["top", "top tank", "top tank/home"] {
-        let words: Vec<_> = words.split(' ').chain(["--count", "1", "--interval", "100ms"]).collect();
+        let words: Vec<_> = words.split(' ').chain(["--count", "1", "--interval", "0.2"]).collect();
         let top = serve.command(&words).ok();
         assert!(top.text().contains("tank/home  on no array"), "{}", top.text());
     }
     serve.command(&["set", "tank/home", "iops=1000"]).ok();
-    let top = serve.command(&["top", "--count", "1", "--interval", "100ms"]).ok();
+    let top = serve.command(&["top", "--count", "1", "--interval", "0.2"]).ok();
     assert!(top.text().contains("tank/home  0 requests/s"), "{}", top.text());
     for words in [&["why", "tank"][..], &["why", "tank/home"], &["why", "tank", "--slow"]] {
         serve.command(words).failed(1, "WTL-0100", &["lies on no array"]);

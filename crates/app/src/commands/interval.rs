@@ -27,7 +27,9 @@ impl Snapshot {
         reason = "a command without a core measures between two of its own looks"
     )]
     pub fn now(dir: &RuntimeDir) -> Self {
-        Self { servers: Servers::ask(dir), at: Instant::now() }
+        // A server that hangs is waited for, and the others answer at once.
+        let at = Instant::now();
+        Self { servers: Servers::ask(dir), at }
     }
 
     /// Looks again when `interval` has passed since this look.
@@ -61,9 +63,9 @@ impl Snapshot {
             for array in server.arrays.iter().filter(|array| wanted(array)) {
                 let was =
                     earlier.and_then(|(_, server)| server.arrays.iter().find(|was| was.name == array.name));
-                let threads = earlier.map_or(&[][..], |(_, server)| &server.threads);
                 let seconds = (self.at - before.at).as_secs_f64();
-                all.push(done(array, was.unwrap_or(array), &server.threads, threads, seconds));
+                let cores = earlier.map_or(Vec::new(), |(_, earlier)| cores(server, earlier, seconds));
+                all.push(done(array, was.unwrap_or(array), cores, seconds));
             }
         }
         Ok(all)
@@ -150,7 +152,7 @@ pub struct ArrayInterval {
     pub plans: Plans,
     /// Each member.
     pub members: Vec<MemberDone>,
-    /// The part of the time that each thread of the server worked.
+    /// The part of the time that each core of the server worked.
     pub cores: Vec<f64>,
     /// What holds the array back, the first being what to change first.
     pub limited_by: Vec<LimiterReport>,
@@ -245,13 +247,18 @@ pub struct LimiterReport {
     pub help: String,
 }
 
-fn done(
-    now: &ArrayReport,
-    was: &ArrayReport,
-    threads: &[ThreadReport],
-    threads_were: &[ThreadReport],
-    seconds: f64,
-) -> ArrayInterval {
+/// The part of the time that each core of a server worked, by its thread: the first of the process,
+/// and those of the other cores. Other threads come and go.
+fn cores(now: &ServerReport, was: &ServerReport, seconds: f64) -> Vec<f64> {
+    let is_core = |thread: &&ThreadReport| thread.tid == now.pid || thread.name.starts_with("wattle-core-");
+    let worked = |thread: &ThreadReport| {
+        let was = was.threads.iter().find(|was| was.tid == thread.tid && was.name == thread.name)?;
+        Some(thread.cpu_ms.saturating_sub(was.cpu_ms) as f64 / 1000.0 / seconds)
+    };
+    now.threads.iter().filter(is_core).filter_map(worked).collect()
+}
+
+fn done(now: &ArrayReport, was: &ArrayReport, cores: Vec<f64>, seconds: f64) -> ArrayInterval {
     let (c, before) = (&now.counters, &was.counters);
     let per_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
     let reads = flow(now.requests.reads, was.requests.reads, c.read_bytes.saturating_sub(before.read_bytes));
@@ -267,9 +274,6 @@ fn done(
             (member, member_flow(member, was.map_or(TrafficReport::default(), |was| was.traffic)))
         })
         .collect();
-    let same_thread = |(thread, was): (&ThreadReport, &ThreadReport)| {
-        thread.cpu_ms.saturating_sub(was.cpu_ms) as f64 / 1000.0 / seconds
-    };
     let interval = Interval {
         seconds,
         reads,
@@ -279,7 +283,7 @@ fn done(
         pre_reads: c.pre_reads.saturating_sub(before.pre_reads),
         cache_hits: hits(now).saturating_sub(hits(was)),
         members: members.iter().map(|(_, flow)| flow.clone()).collect(),
-        cores: threads.iter().zip(threads_were).map(same_thread).collect(),
+        cores,
         background: now.sync.as_ref().map(|sync| sync.action.clone()),
     };
     let limited_by = limiter::limiters(&interval).into_iter().map(|found| LimiterReport {
@@ -365,8 +369,7 @@ mod tests {
         now.counters.rows_read_modify += 2000;
         now.members[1].traffic.reads =
             LatencyReport { count: 1000, sum_us: 500_000, ..LatencyReport::default() };
-        let thread = |cpu_ms| ThreadReport { name: "wattle".to_owned(), cpu_ms };
-        let done = done(&now, &was, &[thread(1500)], &[thread(500)], 2.0);
+        let done = done(&now, &was, vec![0.5], 2.0);
         assert_eq!(
             (done.writes.per_second, done.writes.mean_us, done.writes.under_way),
             (1000.0, 500.0, 0.5)
@@ -375,5 +378,29 @@ mod tests {
         assert_eq!((done.members[1].reads.per_second, done.members[1].reads.under_way), (500.0, 0.25));
         assert_eq!(done.cores, [0.5]);
         assert_eq!(done.limited_by[0].kind, "queue_depth");
+    }
+
+    /// Threads end, and others are in their place in the list.
+    #[test]
+    fn a_core_is_compared_with_itself_and_other_threads_are_none() {
+        let at = |threads: &[(&str, u32, u64)]| {
+            let report =
+                |&(name, tid, cpu_ms): &(&str, u32, u64)| ThreadReport { name: name.to_owned(), tid, cpu_ms };
+            ServerReport {
+                server: "data".to_owned(),
+                pid: 7,
+                arrays: Vec::new(),
+                volumes: Vec::new(),
+                groups: Vec::new(),
+                threads: threads.iter().map(report).collect(),
+                cpu_ms: None,
+                qos: Vec::new(),
+                checkpoints: Vec::new(),
+                reservations: Vec::new(),
+            }
+        };
+        let was = at(&[("wattle", 7, 1000), ("iou-wrk-7", 8, 0), ("wattle-core-1", 9, 90_000)]);
+        let now = at(&[("wattle", 7, 1500), ("wattle-core-1", 9, 90_100), ("wattle-offload", 10, 800)]);
+        assert_eq!(cores(&now, &was, 1.0), [0.5, 0.1]);
     }
 }

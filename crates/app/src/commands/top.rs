@@ -233,7 +233,7 @@ fn render(done: &ArrayInterval, columns: usize, screen: Screen) -> String {
         .map(|part| format!("{:.0} %", 100.0 * part))
         .collect();
     if !busy.is_empty() {
-        text.push_str(&format!("  threads at work: {}\n", busy.join(", ")));
+        text.push_str(&format!("  cores at work: {}\n", busy.join(", ")));
     }
     for limit in &done.limited_by {
         text.push_str(&format!(

@@ -396,6 +396,7 @@ mod tests {
             volumes: Vec::new(),
             groups: Vec::new(),
             threads: Vec::new(),
+            cpu_ms: None,
             qos: Vec::new(),
             checkpoints: Vec::new(),
             reservations: Vec::new(),

@@ -11,7 +11,7 @@ use wattle_server::settings::{self, SettingChange};
 
 use super::drives::drive_samples;
 use super::exposition::{Exposition, Family, Kind, Labels, TextFormat};
-use super::names::{Given, md_device_name};
+use super::names::{GivenNames, NamedKind, ServerNames, md_device_name};
 use super::source::MachineReport;
 
 const SECTOR_BYTES: u64 = 512;
@@ -43,7 +43,7 @@ pub(super) const FAMILIES: &[Family] = &[
     gauge("node_md_degraded", "Number of slots of device without a member in sync."),
     gauge("wattle_build_info", "The version of wattle that answers; 1."),
     gauge("wattle_server_up", "Whether the server answered."),
-    counter("wattle_server_cpu_seconds", "Processor time of the server's threads."),
+    counter("wattle_server_cpu_seconds", "Processor time of the server."),
     gauge("wattle_array_info", "What the array is; 1."),
     gauge("wattle_array_size_bytes", "What clients see."),
     gauge("wattle_array_degraded", "Whether a slot has no member in sync."),
@@ -121,17 +121,17 @@ pub(super) const FAMILIES: &[Family] = &[
     gauge("wattle_drive_asked_timestamp_seconds", "When the drive said this."),
 ];
 
-/// The whole text of what a machine's servers told.
+/// The whole text of what a machine's servers told. `names` are those of the scrape before.
 #[must_use]
-pub fn render(machine: &MachineReport, format: TextFormat) -> String {
+pub fn render(machine: &MachineReport, names: &mut GivenNames, format: TextFormat) -> String {
     let mut all = Exposition::new(format, FAMILIES);
     all.add("wattle_build_info", &Labels::new().with("version", env!("CARGO_PKG_VERSION")), 1);
-    let mut given = Names::default();
+    names.keep(&machine.servers);
     for sight in &machine.servers {
         let server = Labels::new().with("server", &sight.name);
         all.add("wattle_server_up", &server, u8::from(sight.report.is_some()));
         if let Some(report) = &sight.report {
-            of_server(&mut all, report, &server, &mut given);
+            of_server(&mut all, report, &server, names.of(&sight.name));
         }
     }
     if let Some(alerts) = machine.alerts {
@@ -142,26 +142,21 @@ pub fn render(machine: &MachineReport, format: TextFormat) -> String {
     all.finish()
 }
 
-/// What has to differ within one text.
-#[derive(Default)]
-struct Names {
-    devices: Given,
-    arrays: Given,
-    volumes: Given,
-    groups: Given,
-}
-
-fn of_server(all: &mut Exposition, report: &ServerReport, server: &Labels, given: &mut Names) {
-    let cpu_ms: u64 = report.threads.iter().map(|thread| thread.cpu_ms).sum();
-    all.add("wattle_server_cpu_seconds", server, seconds(cpu_ms * 1000));
+fn of_server(all: &mut Exposition, report: &ServerReport, server: &Labels, mut names: ServerNames<'_>) {
+    // The sum over threads goes down when one ends, and is no counter.
+    if let Some(cpu_ms) = report.cpu_ms {
+        all.add("wattle_server_cpu_seconds", server, seconds(cpu_ms * 1000));
+    }
     for array in &report.arrays {
-        let device = given.devices.unique(md_device_name(&array.name));
+        let device = names.unique(NamedKind::Device, &array.name, md_device_name(&array.name));
         as_node_exporter(all, array, &device);
-        let labels = Labels::new().with("array", given.arrays.unique(array.name.clone()));
+        let labels =
+            Labels::new().with("array", names.unique(NamedKind::Array, &array.name, array.name.clone()));
         of_array(all, array, &labels, &device, &report.server);
     }
     for group in &report.groups {
-        let labels = Labels::new().with("vg", given.groups.unique(group.name.clone()));
+        let labels =
+            Labels::new().with("vg", names.unique(NamedKind::Group, &group.name, group.name.clone()));
         if group.size_bytes > 0 {
             // An older server does not tell.
             all.add("wattle_vg_size_bytes", &labels, group.size_bytes);
@@ -170,7 +165,7 @@ fn of_server(all: &mut Exposition, report: &ServerReport, server: &Labels, given
     }
     report.qos.iter().for_each(|volume| of_volume(all, volume, &report.server));
     for volume in &report.volumes {
-        let name = given.volumes.unique(volume.name.clone());
+        let name = names.unique(NamedKind::Volume, &volume.name, volume.name.clone());
         match volume.name.split_once('/').zip(name.split_once('/')) {
             Some(((group, _), (_, lv))) if report.groups.iter().any(|known| known.name == group) => {
                 let labels = Labels::new().with("vg", group).with("lv", lv);
@@ -372,12 +367,18 @@ mod tests {
     use crate::smart::DriveHealth;
 
     fn server(name: &str, arrays: Vec<ArrayReport>) -> ServerSight {
-        let (volumes, groups, threads) = (Vec::new(), Vec::new(), Vec::new());
-        let (qos, server) = (Vec::new(), name.to_owned());
-        let checkpoints = Vec::new();
-        let reservations = Vec::new();
-        let report =
-            ServerReport { server, pid: 1, arrays, volumes, groups, threads, qos, checkpoints, reservations };
+        let report = ServerReport {
+            server: name.to_owned(),
+            pid: 1,
+            arrays,
+            volumes: Vec::new(),
+            groups: Vec::new(),
+            threads: Vec::new(),
+            cpu_ms: Some(1500),
+            qos: Vec::new(),
+            checkpoints: Vec::new(),
+            reservations: Vec::new(),
+        };
         ServerSight { name: name.to_owned(), report: Some(report) }
     }
 
@@ -448,7 +449,7 @@ mod tests {
 
     #[test]
     fn every_family_is_told_and_documented() {
-        let text = render(&machine(), TextFormat::Prometheus);
+        let text = render(&machine(), &mut GivenNames::default(), TextFormat::Prometheus);
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
         let page = std::fs::read_to_string(page).unwrap();
         for Family { name, kind, help } in FAMILIES {
@@ -468,6 +469,7 @@ mod tests {
             "wattle_volume_size_bytes{volume=\"data:p1\"} 60",
             "wattle_vg_free_bytes{vg=\"vg\"} 40",
             "wattle_server_up{server=\"silent\"} 0",
+            "wattle_server_cpu_seconds_total{server=\"data\"} 1.5",
             "wattle_alert_failed_total 2",
             "wattle_drive_used_ratio{drive=\"/dev/sda\"} 1.03",
             "wattle_drive_temperature_celsius{drive=\"/dev/sda\"} -5",
@@ -483,13 +485,39 @@ mod tests {
         let arrays = || vec![array(evil, "raid1", &["x", "x"]), array(evil, "raid1", &["y"])];
         let servers = vec![server("a", arrays()), server("b", arrays())];
         for format in [TextFormat::Prometheus, TextFormat::OpenMetrics] {
-            let text =
-                render(&MachineReport { servers: servers.clone(), ..MachineReport::default() }, format);
+            let machine = MachineReport { servers: servers.clone(), ..MachineReport::default() };
+            let text = render(&machine, &mut GivenNames::default(), format);
             let mut seen = std::collections::BTreeSet::new();
             for line in text.lines().filter(|line| !line.starts_with('#')) {
                 assert!(seen.insert(line.rsplit_once(' ').unwrap().0), "{line}");
             }
         }
+    }
+
+    /// Counters of two arrays would be one series, and an alert would name the wrong array.
+    #[test]
+    fn an_array_keeps_its_name_while_another_server_does_not_answer() {
+        let two = |name: &str| server(name, vec![array("data", "raid1", &["x", "y"])]);
+        let silent = |name: &str| ServerSight { name: name.to_owned(), report: None };
+        let mut names = GivenNames::default();
+        let mut named = |servers: Vec<ServerSight>| {
+            let machine = MachineReport { servers, ..MachineReport::default() };
+            let text = render(&machine, &mut names, TextFormat::Prometheus);
+            let info = text.lines().filter_map(|line| line.strip_prefix("wattle_array_info{array=\""));
+            let named = |line: &str| {
+                let (array, rest) = line.split_once('"')?;
+                let server = rest.split_once("server=\"")?.1.split_once('"')?.0;
+                Some(format!("{server}: {array}"))
+            };
+            info.filter_map(named).collect::<Vec<_>>()
+        };
+        assert_eq!(named(vec![two("b"), two("c")]), ["b: data", "c: data_2"]);
+        assert_eq!(named(vec![silent("b"), two("c")]), ["c: data_2"]);
+        // A server that is new, and comes first.
+        assert_eq!(named(vec![two("a"), two("b"), two("c")]), ["a: data_3", "b: data", "c: data_2"]);
+        // What is gone leaves its name to the next one.
+        assert_eq!(named(vec![two("c"), two("d")]), ["c: data_2", "d: data"]);
+        assert_eq!(named(vec![server("d", Vec::new()), two("e")]), ["e: data"]);
     }
 
     /// What a scrape of very much costs beside asking: `--ignored --nocapture`, in a release build.
@@ -535,7 +563,7 @@ mod tests {
             ..MachineReport::default()
         };
         let began = std::time::Instant::now();
-        let text = render(&machine, TextFormat::Prometheus);
+        let text = render(&machine, &mut GivenNames::default(), TextFormat::Prometheus);
         println!(
             "{what}: {} bytes of status: {decoding:?}; {} bytes of metrics: {:?}",
             line.len(),

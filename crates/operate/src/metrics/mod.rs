@@ -1,7 +1,7 @@
 //! What servers report, in OpenMetrics and in Prometheus' text format.
 //!
 //! [`MetricsSite`] answers scrapes of what a [`ReportSource`] tells; [`render`] is the text of it,
-//! a pure function. Of arrays there are two sets of names: those that node_exporter has for md
+//! a function of that and of the names that were given before. Of arrays there are two sets of names: those that node_exporter has for md
 //! (`node_md_*`, `device="md_NAME"`), so that dashboards and rules that exist fit, and wattle's
 //! own.
 //!
@@ -16,6 +16,6 @@ mod source;
 
 pub use arrays::render;
 pub use exposition::TextFormat;
-pub use names::md_device_name;
+pub use names::{GivenNames, md_device_name};
 pub use site::{MetricsSite, metrics_server};
 pub use source::{AlertFigures, MachineReport, ReportSource, ServerSight};

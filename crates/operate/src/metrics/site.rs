@@ -1,9 +1,10 @@
 //! The page of metrics.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::arrays::render;
 use super::exposition::TextFormat;
+use super::names::GivenNames;
 use super::source::{AlertFigures, MachineReport, ReportSource};
 use crate::http::{HttpFuture, HttpReply, HttpRequest, HttpServer, HttpSettings, HttpSite, Method};
 use crate::smart::DriveWatch;
@@ -17,13 +18,14 @@ pub struct MetricsSite {
     source: Arc<ReportSource>,
     drives: Option<Arc<DriveWatch>>,
     alerts: Option<Arc<AlertsNow>>,
+    names: Arc<Mutex<GivenNames>>,
 }
 
 impl MetricsSite {
     /// Of what these servers tell.
     #[must_use]
     pub fn new(source: ReportSource) -> Self {
-        Self { source: Arc::new(source), drives: None, alerts: None }
+        Self { source: Arc::new(source), drives: None, alerts: None, names: Arc::default() }
     }
 
     /// And of what drives say of themselves.
@@ -46,6 +48,7 @@ impl HttpSite for MetricsSite {
         let reads = matches!(request.method, Method::GET | Method::HEAD);
         let format = TextFormat::accepted(request.header("accept"));
         let (source, drives, alerts) = (self.source.clone(), self.drives.clone(), self.alerts.clone());
+        let names = self.names.clone();
         Box::pin(async move {
             match request.path.as_str() {
                 _ if !reads => HttpReply::text(405, "metrics are only read").with("allow", "GET, HEAD"),
@@ -58,7 +61,8 @@ impl HttpSite for MetricsSite {
                             })
                             .unwrap_or_default();
                         let alerts = alerts.map(|alerts| alerts());
-                        render(&MachineReport { servers, alerts, drives }, format)
+                        let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+                        render(&MachineReport { servers, alerts, drives }, &mut names, format)
                     });
                     match text.await {
                         Ok(text) => HttpReply::new(200, format.content_type(), text),

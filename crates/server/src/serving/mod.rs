@@ -279,6 +279,7 @@ impl Serving {
             volumes,
             groups: self.groups.borrow().clone(),
             threads: threads::all(),
+            cpu_ms: threads::process_cpu_ms(),
             qos,
             checkpoints: self.checkpoints(),
             reservations: self.reservations(),

@@ -239,8 +239,7 @@ async fn rounds(
 
 /// Processor time of this process; zero where the system does not tell.
 fn cpu_time() -> Duration {
-    let millis = wattle_server::serving::threads::all().iter().map(|thread| thread.cpu_ms).sum();
-    Duration::from_millis(millis)
+    Duration::from_millis(wattle_server::serving::threads::process_cpu_ms().unwrap_or(0))
 }
 
 fn ended(error: LoadError) -> Problem {

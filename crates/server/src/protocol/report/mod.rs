@@ -43,6 +43,10 @@ pub struct ServerReport {
     /// Its threads, and how much work they did.
     #[serde(default)]
     pub threads: Vec<ThreadReport>,
+    /// Processor time of the process, that of threads that ended with it; absent where Linux does
+    /// not tell, and from an older server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ms: Option<u64>,
     /// What limits and shares do to volumes; those of which nothing is set and none waited are not
     /// listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -155,6 +159,10 @@ pub fn below(groups: &[GroupReport], name: &str) -> Vec<String> {
 pub struct ThreadReport {
     /// Its name.
     pub name: String,
+    /// What tells it from others while it runs: Linux' number of it, that of the process for the
+    /// first. 0 from an older server.
+    #[serde(default)]
+    pub tid: u32,
     /// Processor time since it was started.
     pub cpu_ms: u64,
 }

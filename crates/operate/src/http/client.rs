@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Uri};
@@ -38,14 +38,14 @@ pub struct HttpCall {
     pub body: Vec<u8>,
     /// For all of it: the name, the connection, the request and the reply.
     pub time_max: Duration,
-    /// Bytes of the reply's body.
+    /// Bytes of the reply's body that are read; what follows is left out.
     pub reply_bytes_max: usize,
     /// Which authorities are trusted.
     pub roots: TlsRoots,
 }
 
 impl HttpCall {
-    /// A request that has ten seconds, and a reply of at most 64 KiB.
+    /// A request that has ten seconds, of whose reply 64 KiB are read.
     #[must_use]
     pub fn new(method: Method, url: impl Into<String>) -> Self {
         let (headers, body, roots) = (Vec::new(), Vec::new(), TlsRoots::System);
@@ -61,7 +61,7 @@ pub struct HttpAnswer {
     pub status: u16,
     /// Names in small letters; values that are no text are left out.
     pub headers: Vec<(String, String)>,
-    /// All of it.
+    /// What came of it in time, up to what was to be read.
     pub body: Vec<u8>,
 }
 
@@ -109,21 +109,13 @@ pub enum HttpCallError {
         /// What rustls found.
         error: std::io::Error,
     },
-    /// What it answered is not HTTP, or it ended too early.
+    /// What it answered is not HTTP, or it ended before a whole head.
     #[error("{server} did not answer in HTTP: {error}")]
     Protocol {
         /// Its name.
         server: String,
         /// What hyper found.
         error: hyper::Error,
-    },
-    /// The reply is longer than what was allowed.
-    #[error("{server} answered with more than {bytes_max} bytes")]
-    TooLong {
-        /// Its name.
-        server: String,
-        /// What was allowed.
-        bytes_max: usize,
     },
     /// It took too long.
     #[error("{server} did not answer within {} s", .time_max.as_secs_f32())]
@@ -151,7 +143,6 @@ impl From<HttpCallError> for Problem {
             HttpCallError::Tls { .. } => {
                 "check the name and the clock, or name the file with the authority of its certificate"
             }
-            HttpCallError::TooLong { .. } => "check that the address is the one that takes such requests",
             _ => "check that the server runs and that this machine reaches it (`curl -v`)",
         };
         Problem::new(Code::WebRequestFailed, error.to_string(), why, next)
@@ -225,16 +216,20 @@ impl Target {
     }
 }
 
-/// Sends a request and waits for the reply, within its time.
+/// Sends a request and waits for the reply, within its time. The status is the answer: a body that
+/// is long, late or cut off takes nothing of it back.
 ///
 /// # Errors
-/// There was no whole answer. An answer that says no is one.
+/// No status came. An answer that says no is one.
 pub async fn call(call: HttpCall) -> Result<HttpAnswer, HttpCallError> {
     let target = Target::parse(&call.url)?;
     let (server, time_max) = (target.server(), call.time_max);
-    match tokio::time::timeout(time_max, exchange(call, target)).await {
-        Ok(answered) => answered,
-        Err(_) => Err(HttpCallError::Late { server, time_max }),
+    let mut answer = None;
+    let ended = tokio::time::timeout(time_max, exchange(call, target, &mut answer)).await;
+    match (answer, ended) {
+        (Some(answer), _) => Ok(answer),
+        (None, Ok(Err(error))) => Err(error),
+        (None, _) => Err(HttpCallError::Late { server, time_max }),
     }
 }
 
@@ -250,7 +245,12 @@ pub fn call_blocking(request: HttpCall) -> Result<HttpAnswer, HttpCallError> {
     answered
 }
 
-async fn exchange(call: HttpCall, target: Target) -> Result<HttpAnswer, HttpCallError> {
+/// Fills in the answer as it comes.
+async fn exchange(
+    call: HttpCall,
+    target: Target,
+    answer: &mut Option<HttpAnswer>,
+) -> Result<(), HttpCallError> {
     let server = target.server();
     let protocol = |error| HttpCallError::Protocol { server: server.clone(), error };
     let transport = connect(&call.roots, &target).await?;
@@ -262,18 +262,21 @@ async fn exchange(call: HttpCall, target: Target) -> Result<HttpAnswer, HttpCall
         .map_err(protocol)?;
     let reply = async {
         let reply = sender.send_request(request).await.map_err(protocol)?;
-        let (head, body) = reply.into_parts();
-        let bytes_max = call.reply_bytes_max;
-        let body = Limited::new(body, bytes_max).collect().await.map_err(|error| {
-            match error.downcast::<hyper::Error>() {
-                Ok(error) => protocol(*error),
-                Err(_) => HttpCallError::TooLong { server: server.clone(), bytes_max },
-            }
-        })?;
+        let (head, mut body) = reply.into_parts();
         let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
         let headers = head.headers.iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
         let (status, headers) = (head.status.as_u16(), headers.collect());
-        Ok(HttpAnswer { status, headers, body: body.to_bytes().to_vec() })
+        let answer = answer.insert(HttpAnswer { status, headers, body: Vec::new() });
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(protocol)?;
+            let bytes = frame.data_ref().map_or(&[][..], |bytes| &bytes[..]);
+            let room = call.reply_bytes_max - answer.body.len();
+            answer.body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            if bytes.len() >= room {
+                break;
+            }
+        }
+        Ok(())
     };
     // The connection moves the bytes; what ends it shows in the reply.
     tokio::pin!(reply);

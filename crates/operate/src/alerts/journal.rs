@@ -2,18 +2,20 @@
 //!
 //! Every change is made under a lock to what the file holds by then, so that the process that
 //! watches and a command that acknowledges do not undo each other. One process watches at a time:
-//! it holds another lock for as long as it runs.
+//! it holds another lock for as long as it runs. A lock that another process does not release costs
+//! the durability for that long, not the alert; a write to the file that hangs holds up all.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::Deserialize;
 use wattle_control::{Code, Problem};
 
-use super::beside::wall_secs;
+use super::beside::{self, wall_secs};
 use super::state::{AlertsState, SCHEMA_VERSION};
 
 /// Far more than is kept of as many alerts as may be.
@@ -21,6 +23,15 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// The file.
 const FILE: &str = "alerts.json";
+
+/// The lock of a change.
+const LOCK: &str = "alerts.lock";
+
+/// So long a change waits for that of another process, which takes as long as a file is written.
+const LOCK_MAX: Duration = Duration::from_secs(5);
+
+/// Between two attempts to lock.
+const LOCK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The lock of the process that watches.
 const WATCH_LOCK: &str = "alerts.watch.lock";
@@ -176,9 +187,7 @@ impl Journal {
     /// What is kept cannot be read, or is a later version's.
     pub fn update<T>(&self, change: impl FnOnce(&mut AlertsState) -> T) -> Result<Updated<T>, Problem> {
         let mut unsaved = self.unsaved();
-        let lock = self.lock_file("alerts.lock");
-        let mut locked =
-            lock.and_then(|file| file.lock().map(|()| file).map_err(|e| problem(&self.dir, &e.to_string())));
+        let mut locked = self.lock();
         let (kept, mut damaged) = match self.load()? {
             Kept::Absent => (None, None),
             Kept::State(state) => (Some(*state), None),
@@ -217,6 +226,26 @@ impl Journal {
             *unsaved = Some(Unsaved { state, file });
         }
         Ok(Updated { value, unsaved: problem, damaged })
+    }
+
+    /// Takes the lock of a change. What has it may have been stopped, and is not waited for.
+    fn lock(&self) -> Result<File, Problem> {
+        let file = self.lock_file(LOCK)?;
+        let until = beside::now() + LOCK_MAX;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) if beside::now() < until => beside::sleep(LOCK_AGAIN),
+                Err(TryLockError::WouldBlock) => {
+                    let path = self.dir.join(LOCK);
+                    return Err(Problem {
+                        next: format!("end the process that holds it: `fuser {}` names it", path.display()),
+                        ..problem(&path, "another process holds the lock, and does not release it")
+                    });
+                }
+                Err(TryLockError::Error(error)) => return Err(problem(&self.dir, &error.to_string())),
+            }
+        }
     }
 
     fn unsaved(&self) -> MutexGuard<'_, Option<Unsaved>> {
@@ -444,6 +473,22 @@ mod tests {
         assert!(journal.update(AlertsState::number).unwrap().unsaved.is_none());
         assert_eq!(Journal::open(temp.path()).unwrap().read().unwrap().next_id, 4);
     }
+
+    /// `wattle alerts ack` that was stopped holds back no alert.
+    #[test]
+    fn a_lock_that_is_not_released_costs_the_durability_alone() {
+        let temp = tempfile::tempdir().unwrap();
+        let journal = Journal::open(temp.path()).unwrap();
+        journal.update(AlertsState::number).unwrap();
+        let held = journal.lock().unwrap();
+        let updated = journal.update(AlertsState::number).unwrap();
+        assert!(updated.value == 2 && updated.unsaved.unwrap().why.contains("does not release it"));
+        assert_eq!(journal.read().unwrap().next_id, 3);
+        drop(held);
+        assert!(journal.update(AlertsState::number).unwrap().unsaved.is_none());
+        assert_eq!(Journal::open(temp.path()).unwrap().read().unwrap().next_id, 4);
+    }
+
     /// An operator acknowledges while what watches cannot write.
     #[test]
     fn what_others_wrote_meanwhile_is_not_undone() {

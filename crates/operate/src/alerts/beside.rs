@@ -8,6 +8,12 @@ pub fn wall_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
+/// What tells this start of the machine from others (random(4)); empty where nothing does.
+pub fn boot() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
 /// A clock that nothing sets.
 pub fn now() -> Instant {
     Instant::now()

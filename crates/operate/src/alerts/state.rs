@@ -292,6 +292,9 @@ pub struct ServerMemory {
     /// It ended as it was told to.
     #[serde(default)]
     pub stopped: bool,
+    /// The start of the machine in which something was seen of it last; empty if that is not known.
+    #[serde(default)]
+    pub boot: String,
     /// What a newer version keeps.
     #[serde(flatten)]
     pub extra: Map<String, Value>,

@@ -1,14 +1,14 @@
 //! What is asked of others than servers while alerts are watched: which files lie where a check
 //! found something, and how full file systems are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use wattle_control::members::MemberAccess;
 use wattle_fs::{Error, FileSystemUsage};
-use wattle_operate::alerts::rules::{DriveFault, Fullness};
+use wattle_operate::alerts::rules::{Asked, DriveFault, Fullness};
 use wattle_operate::alerts::watch::AlertSources;
 use wattle_operate::smart::{DriveHealth, DriveWatch};
 use wattle_server::protocol::report::{ArrayReport, ScrubReport, ServerReport};
@@ -45,22 +45,22 @@ impl Sources {
         name: &str,
         exports: &[String],
         written: &Written,
-    ) -> Option<Fullness> {
+    ) -> Result<Option<Fullness>, Uncounted> {
         let key = (server.server.clone(), name.to_owned());
         let before = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         if let Some((then, full)) = &before
             && then == written
         {
-            return full.clone();
+            return Ok(full.clone());
         }
         let full = match counted(&self.access, name, exports) {
             Ok(full) => full,
             // A count may be half written while it is read: what was known holds until then.
-            Err(Uncounted) => return before.and_then(|(_, full)| full),
+            Err(Uncounted) => return before.map(|(_, full)| full).ok_or(Uncounted),
         };
         let known = (written.clone(), full.clone());
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, known);
-        full
+        Ok(full)
     }
 }
 
@@ -95,37 +95,39 @@ impl AlertSources for Sources {
         scrub::files::of_run(&self.access, array, run).names()
     }
 
-    fn fullness(&self, server: &ServerReport) -> Option<Vec<Fullness>> {
-        let mut found = Vec::new();
-        let mut mounted = BTreeSet::new();
+    fn fullness(&self, server: &ServerReport) -> Option<Asked<Fullness>> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        for (name, full) in mounts.lines().filter_map(|line| mounted_here(server, line)) {
-            mounted.insert(name);
-            found.push(full);
-        }
+        let mounted = mounts.lines().filter_map(|line| mounted_here(server, line));
+        let mut asked: Asked<_> = mounted.map(|(name, full)| (name.to_owned(), Some(full))).collect();
         let written = Written::of(server);
-        let offered = offered(server).filter(|(name, _)| !mounted.contains(name.as_str()));
-        for (name, exports) in offered {
-            found.extend(self.by_counts(server, name, exports, &written));
+        for (name, exports) in offered(server) {
+            if matches!(asked.get(name), Some(Some(_))) {
+                continue;
+            }
+            if let Ok(full) = self.by_counts(server, name, exports, &written) {
+                asked.insert(name.clone(), full);
+            }
         }
         // What is not served any more is forgotten.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(of, name), _| {
             *of != server.server || self::offered(server).any(|(offered, _)| offered == name)
         });
-        Some(found)
+        Some(asked)
     }
 
-    fn drives(&self, server: &ServerReport) -> Option<Vec<DriveFault>> {
+    fn drives(&self, server: &ServerReport) -> Option<Asked<DriveFault>> {
         let members = server.arrays.iter().flat_map(|array| array.members.iter().chain(&array.replacements));
         let known =
             self.drives.as_ref()?.ask_by_member(members.filter_map(|member| member.member.as_deref()));
-        let says_fault = |(member, health): (&String, &DriveHealth)| {
+        let verdict = |(member, health): (String, DriveHealth)| {
+            // One that sleeps or does not answer says nothing.
+            let fails = !health.is_healthy?;
             let what = "its own verdict (SMART) is that it is failing".to_owned();
-            (health.is_healthy == Some(false)).then(|| DriveFault { member: member.clone(), what })
+            let fault = fails.then(|| DriveFault { member: member.clone(), what });
+            Some((member, fault))
         };
-        // Of what none was asked yet, nothing is known.
-        (!known.is_empty()).then(|| known.iter().filter_map(says_fault).collect())
+        Some(known.into_iter().filter_map(verdict).collect())
     }
 }
 
@@ -161,7 +163,9 @@ fn mounted_here<'a>(server: &'a ServerReport, line: &str) -> Option<(&'a str, Fu
 /// The same of a volume that may be mounted anywhere, as far as it is on the array. None if no file
 /// system that is known lies there.
 fn counted(access: &MemberAccess, volume: &str, exports: &[String]) -> Result<Option<Fullness>, Uncounted> {
-    let Some(export) = volumes::way_in(exports) else { return Ok(None) };
+    let Some(export) = volumes::way_in(exports) else {
+        return if exports.is_empty() { Ok(None) } else { Err(Uncounted) };
+    };
     let member = access.look(&export).map_err(|_| Uncounted)?;
     let full = |usage: FileSystemUsage| Fullness {
         volume: volume.to_owned(),
@@ -206,12 +210,14 @@ mod tests {
             volumes: Vec::new(),
             groups: Vec::new(),
             threads: Vec::new(),
+            cpu_ms: None,
             qos: Vec::new(),
             checkpoints: Vec::new(),
             reservations: Vec::new(),
         };
         let percent = |server: &ServerReport| {
-            sources.fullness(server).unwrap().first().map(|full| (full.volume.clone(), full.percent))
+            let full = sources.fullness(server).unwrap().into_values().flatten().next()?;
+            Some((full.volume, full.percent))
         };
         fs::write(&file, ext2(24)).unwrap();
         let nearly = Some(("data".to_owned(), 98));
@@ -229,6 +235,12 @@ mod tests {
         assert_eq!(percent(&server), None);
         server.arrays[0].exports.clear();
         assert_eq!(percent(&server), None);
+        // Of what could never be read nothing is said, also not that there is nothing.
+        server.arrays[0].exports = vec![file.display().to_string()];
+        fs::remove_file(&file).unwrap();
+        server.pid = 9;
+        sources.known.lock().unwrap().clear();
+        assert_eq!(sources.fullness(&server).unwrap(), Asked::new());
         server.arrays.clear();
         sources.fullness(&server);
         assert!(sources.known.lock().unwrap().is_empty());

@@ -41,6 +41,8 @@ pub enum Scope<'a> {
         server: &'a str,
         /// The kind.
         kind: AlertKind,
+        /// Whether it is known how the member, drive or volume of an alert is now.
+        is_known: &'a dyn Fn(&str) -> bool,
     },
     /// That a server is gone.
     Disappeared {
@@ -57,7 +59,9 @@ impl Scope<'_> {
         let gone = key.kind == AlertKind::DeviceDisappeared;
         match (self, &key.array) {
             (Self::Array { id }, Some(array)) => !gone && array.id() == *id,
-            (Self::Server { server, kind }, None) => key.kind == *kind && key.server == *server,
+            (Self::Server { server, kind, is_known }, None) => {
+                key.kind == *kind && key.server == *server && key.member.as_deref().is_none_or(is_known)
+            }
             (Self::Disappeared { server, .. }, None) => gone && key.server == *server,
             (Self::Disappeared { arrays, .. }, Some(array)) => {
                 gone && arrays.iter().any(|id| id == array.id())
@@ -132,9 +136,7 @@ fn hold(
     let again = level > alert.level || has_started && key.kind == AlertKind::DegradedArray;
     (alert.level, alert.text, alert.key, alert.severity) = (level, text, key, severity);
     alert.slot = slot.or(alert.slot);
-    if !files.is_empty() {
-        alert.files = files;
-    }
+    alert.files = files;
     if !again {
         return None;
     }

@@ -33,6 +33,11 @@ pub struct AlertRules {
     pub spares: BTreeMap<String, u64>,
 }
 
+/// What those that were asked say, by what they are: the member of a drive, the volume of a file
+/// system; `None` where nothing is wrong with it, or there is none. Of what is not in it, because
+/// it did not answer, nothing is known.
+pub type Asked<T> = BTreeMap<String, Option<T>>;
+
 /// How full a file system on a volume is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fullness {
@@ -73,9 +78,9 @@ pub struct Look<'a> {
     /// Arrays of which files are still being named: what was found is told with them.
     pub naming: &'a BTreeSet<String>,
     /// How full file systems are, if that was looked at.
-    pub fullness: Option<&'a [Fullness]>,
+    pub fullness: Option<&'a Asked<Fullness>>,
     /// What drives say, if they were asked.
-    pub drives: Option<&'a [DriveFault]>,
+    pub drives: Option<&'a Asked<DriveFault>>,
 }
 
 /// What has to be told after a look at a server.
@@ -86,16 +91,31 @@ pub fn look(state: &mut AlertsState, rules: &AlertRules, look: &Look<'_>, secs: 
     }
     let server = &look.report.server;
     if let Some(fullness) = look.fullness {
-        let conditions = fullness.iter().filter_map(|full| conditions::volume_full(server, rules, full));
-        let scope = Scope::Server { server, kind: AlertKind::VolumeFull };
+        let full = fullness.values().flatten();
+        let conditions = full.filter_map(|full| conditions::volume_full(server, rules, full));
+        let is_known = |volume: &str| fullness.contains_key(volume) || !has_volume(look.report, volume);
+        let scope = Scope::Server { server, kind: AlertKind::VolumeFull, is_known: &is_known };
         told.extend(merge(state, &scope, conditions.collect(), false, secs));
     }
     if let Some(drives) = look.drives {
-        let conditions = drives.iter().map(|drive| conditions::smart_failing(server, drive));
-        let scope = Scope::Server { server, kind: AlertKind::SmartFailing };
+        let conditions = drives.values().flatten().map(|drive| conditions::smart_failing(server, drive));
+        let is_known = |member: &str| drives.contains_key(member) || !has_member(look.report, member);
+        let scope = Scope::Server { server, kind: AlertKind::SmartFailing, is_known: &is_known };
         told.extend(merge(state, &scope, conditions.collect(), false, secs));
     }
     told
+}
+
+/// Whether a server offers a volume of that name.
+fn has_volume(report: &ServerReport, name: &str) -> bool {
+    report.arrays.iter().any(|array| array.name == name)
+        || report.volumes.iter().any(|volume| volume.name == name)
+}
+
+/// Whether an array of a server has a member of that name.
+fn has_member(report: &ServerReport, name: &str) -> bool {
+    let members = report.arrays.iter().flat_map(|array| array.members.iter().chain(&array.replacements));
+    members.filter_map(|member| member.member.as_deref()).any(|member| member == name)
 }
 
 fn of_array(
@@ -192,6 +212,8 @@ pub enum Gone {
     Stopping,
     /// It had died, and an operator had it forgotten.
     Forgotten,
+    /// The machine was started since it was seen last, and it was not.
+    NotBack,
 }
 
 impl Gone {
@@ -218,7 +240,7 @@ pub fn gone(state: &mut AlertsState, socket: &str, how: Gone, secs: u64) -> Vec<
             state.servers.remove(socket);
             disappeared(state, &memory, Vec::new(), secs)
         }
-        Gone::Died | Gone::Silent | Gone::Stopping => {
+        Gone::Died | Gone::Silent | Gone::Stopping | Gone::NotBack => {
             if let Some(memory) = state.servers.get_mut(socket) {
                 memory.died = true;
             }
@@ -239,13 +261,24 @@ pub fn gone(state: &mut AlertsState, socket: &str, how: Gone, secs: u64) -> Vec<
                     files: Vec::new(),
                 }
             };
+            let is_elsewhere = |array: &AlertArray| how == Gone::NotBack && is_served(state, socket, array);
             let conditions = match &memory.arrays[..] {
                 [] => vec![condition(None)],
-                arrays => arrays.iter().map(|array| condition(Some(array))).collect(),
+                arrays => arrays
+                    .iter()
+                    .filter(|array| !is_elsewhere(array))
+                    .map(|array| condition(Some(array)))
+                    .collect(),
             };
             disappeared(state, &memory, conditions, secs)
         }
     }
+}
+
+/// Whether another server than that of this socket has an array.
+fn is_served(state: &AlertsState, socket: &str, array: &AlertArray) -> bool {
+    let others = state.servers.iter().filter(|(name, other)| *name != socket && !other.died);
+    others.flat_map(|(_, other)| &other.arrays).any(|other| other.id() == array.id())
 }
 
 /// What has to be told when a server that was gone is there.

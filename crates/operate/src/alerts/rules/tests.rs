@@ -64,6 +64,7 @@ impl World {
             volumes: Vec::new(),
             groups: Vec::new(),
             threads: Vec::new(),
+            cpu_ms: None,
             qos: Vec::new(),
             checkpoints: Vec::new(),
             reservations: Vec::new(),
@@ -214,6 +215,18 @@ fn a_server_that_is_met_is_judged_by_how_it_is() {
     assert_eq!(world.look(), ["NewArray", "Fail", "DegradedArray"]);
 }
 
+/// `remove` and `add` are refused there.
+#[test]
+fn a_failure_that_makes_an_array_unusable_advises_no_order() {
+    let mut world = World::new("raid5", &["a", "b", "c"]);
+    world.set(0, SeatState::Faulty);
+    assert!(world.tell()[0].text.next.starts_with("wattle remove"));
+    world.set(1, SeatState::Faulty);
+    let told = world.tell();
+    let failed = told.iter().find(|told| told.event == "Fail").unwrap();
+    assert_eq!(failed.text.next, "wattle why data");
+}
+
 #[test]
 fn a_failure_while_a_slot_is_filled_is_mdadms_failspare() {
     let mut world = World::new("raid1", &["a", "b"]);
@@ -313,7 +326,12 @@ fn a_mismatch_is_told_with_its_files_until_a_check_finds_none() {
     let told = world.tell();
     assert_eq!((told[0].event.as_str(), &told[0].files[..]), ("MismatchFound", &["/home/x".to_owned()][..]));
     assert!(told[0].text.why.contains("/home/x"), "{}", told[0].text.why);
-    world.array.scrubs.insert(0, scrub(2, 0, world.secs));
+    // A later check finds something else, which no file is known to lie at.
+    world.array.scrubs.insert(0, scrub(2, 16, world.secs));
+    world.files.clear();
+    let told = world.tell();
+    assert_eq!((told[0].event.as_str(), &told[0].files[..]), ("MismatchFound", &[][..]));
+    world.array.scrubs.insert(0, scrub(3, 0, world.secs));
     assert_eq!(world.look(), ["Recovered"]);
 }
 
@@ -449,6 +467,7 @@ fn a_spare_that_is_another_arrays_by_now_has_moved() {
             volumes: Vec::new(),
             groups: Vec::new(),
             threads: Vec::new(),
+            cpu_ms: None,
             qos: Vec::new(),
             checkpoints: Vec::new(),
             reservations: Vec::new(),
@@ -477,18 +496,20 @@ fn a_spare_that_is_another_arrays_by_now_has_moved() {
     assert_eq!(tell([true, false], false), []);
 }
 
-/// What only a server knows is not told again once it was stopped.
-#[test]
-fn drives_and_file_systems_of_a_server_that_was_stopped_are_not_told_again() {
-    let mut world = World::new("raid1", &["a", "b"]);
-    let secs = world.secs;
+/// What drives and file systems say, of a server with these members and the volume "data".
+fn others_say(
+    world: &mut World,
+    fullness: Option<&Asked<Fullness>>,
+    drives: Option<&Asked<DriveFault>>,
+) -> Vec<String> {
     let report = ServerReport {
         server: "data".to_owned(),
         pid: 1,
-        arrays: Vec::new(),
+        arrays: vec![world.array.clone()],
         volumes: Vec::new(),
         groups: Vec::new(),
         threads: Vec::new(),
+        cpu_ms: None,
         qos: Vec::new(),
         checkpoints: Vec::new(),
         reservations: Vec::new(),
@@ -503,17 +524,48 @@ fn drives_and_file_systems_of_a_server_that_was_stopped_are_not_told_again() {
         epoch: None,
         files: &BTreeMap::new(),
         naming: &BTreeSet::new(),
-        fullness: Some(&[Fullness { volume: "vg/a".to_owned(), percent: 95, free_bytes: 1 }]),
-        drives: Some(&[DriveFault { member: "a".to_owned(), what: "it fails".to_owned() }]),
+        fullness,
+        drives,
     };
-    let told = look(&mut world.state, &world.rules, &seen, secs);
-    assert_eq!(
-        told.iter().map(|told| told.event.as_str()).collect::<Vec<_>>(),
-        ["VolumeFull", "SmartFailing"]
-    );
+    let told = look(&mut world.state, &world.rules, &seen, world.secs);
+    told.into_iter().map(|told| told.event).collect()
+}
+
+fn full(percent: u8) -> Asked<Fullness> {
+    [("data".to_owned(), Some(Fullness { volume: "data".to_owned(), percent, free_bytes: 1 }))].into()
+}
+
+fn verdict(member: &str, fails: bool) -> Asked<DriveFault> {
+    let fault = DriveFault { member: member.to_owned(), what: "it fails".to_owned() };
+    [(member.to_owned(), fails.then_some(fault))].into()
+}
+
+/// What only a server knows is not told again once it was stopped.
+#[test]
+fn drives_and_file_systems_of_a_server_that_was_stopped_are_not_told_again() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    let secs = world.secs;
+    let told = others_say(&mut world, Some(&full(95)), Some(&verdict("a", true)));
+    assert_eq!(told, ["VolumeFull", "SmartFailing"]);
     assert_eq!(repeat(&mut world.state, &world.rules, secs + 24 * HOUR).len(), 2);
     gone(&mut world.state, "data", Gone::GoodBye, secs);
     assert!(repeat(&mut world.state, &world.rules, secs + 48 * HOUR).is_empty());
+}
+
+/// A drive that dies does not answer any more, and its neighbours do.
+#[test]
+fn what_does_not_answer_is_not_over() {
+    let mut world = World::new("raid1", &["a", "b"]);
+    assert_eq!(others_say(&mut world, Some(&full(95)), Some(&verdict("a", true))).len(), 2);
+    for drives in [Asked::new(), verdict("b", false)] {
+        assert_eq!(others_say(&mut world, Some(&Asked::new()), Some(&drives)), [""; 0]);
+    }
+    let fine = verdict("a", false);
+    assert_eq!(others_say(&mut world, Some(&full(10)), Some(&fine)), ["Recovered", "Recovered"]);
+    // A member that is not there any more is no member that fails.
+    assert_eq!(others_say(&mut world, None, Some(&verdict("b", true))), ["SmartFailing"]);
+    world.array.members[1].member = Some("c".to_owned());
+    assert_eq!(others_say(&mut world, None, Some(&Asked::new())), ["Recovered"]);
 }
 
 /// It hung, and was stopped at last: nothing of that goes on.

@@ -58,6 +58,8 @@ pub fn failed(array: &ArrayReport, member: &str, seat: &MemberReport, cause: Opt
         None => format!("{}: {member} (slot {slot}) failed", array.name),
     };
     let next = under_way(array).unwrap_or_else(|| match seat.state {
+        // Nothing is removed from or added to what cannot be written.
+        _ if array.health == Health::Unusable => format!("wattle why {}", name(array)),
         SeatState::Faulty => {
             format!("wattle remove {0} {1}, then wattle add {0} DEVICE", name(array), shell_word(member))
         }
@@ -246,14 +248,22 @@ pub fn disappeared(server: &str, array: Option<&AlertArray>, how: Gone) -> Alert
             format!("{of}: its server {server} was told to stop, and does not end"),
             "it waits for a drive that hangs: what it has in flight is not recorded, and its members are not free",
         ),
+        Gone::NotBack => (
+            format!("{of}: {server} served it before this machine was started, and nothing does since"),
+            "members are missing, or nothing starts it: clients have nothing",
+        ),
         _ => (
             format!("{of}: its server {server} ended without being stopped"),
             "it was killed, or it crashed: clients have nothing, and what was in flight is not recorded",
         ),
     };
-    let next = match how.is_there() {
-        true => "look at the server's own messages and at `dmesg`".to_owned(),
-        false => format!(
+    let next = match how {
+        Gone::Silent | Gone::Stopping => "look at the server's own messages and at `dmesg`".to_owned(),
+        Gone::NotBack => {
+            "serve it: `wattle up` says what it lacks; `wattle alerts ack` if it is not to come back"
+                .to_owned()
+        }
+        _ => format!(
             "serve the same members again, which recovers; `wattle stop {}` forgets it",
             shell_word(of)
         ),

@@ -21,7 +21,7 @@ use wattle_server::socket::RuntimeDir;
 use super::beside;
 use super::channels::{self, Delivery, MessageSender};
 use super::journal::Journal;
-use super::rules::{DriveFault, Fullness, test_message};
+use super::rules::{Asked, DriveFault, Fullness, test_message};
 use super::settings::AlertSettings;
 use super::state::{AlertsState, DroppedMessage};
 use hub::Hub;
@@ -38,15 +38,16 @@ pub trait AlertSources: Send + Sync {
         Vec::new()
     }
 
-    /// How full the file systems on a server's volumes are; `None` if that cannot be told.
-    fn fullness(&self, server: &ServerReport) -> Option<Vec<Fullness>> {
+    /// How full the file systems on a server's volumes are, of those that could be read; `None` if
+    /// that cannot be told.
+    fn fullness(&self, server: &ServerReport) -> Option<Asked<Fullness>> {
         let _ = server;
         None
     }
 
-    /// What the drives of a server's members say of themselves, of those that say they fail; `None`
-    /// if they cannot be asked.
-    fn drives(&self, server: &ServerReport) -> Option<Vec<DriveFault>> {
+    /// Whether the drives of a server's members say that they fail, of those that gave a verdict;
+    /// `None` if they cannot be asked.
+    fn drives(&self, server: &ServerReport) -> Option<Asked<DriveFault>> {
         let _ = server;
         None
     }

@@ -15,7 +15,7 @@ use wattle_server::protocol::report::ServerReport;
 use super::super::beside;
 use super::super::channels;
 use super::super::journal::{Journal, Updated};
-use super::super::rules::{self, DriveFault, Fullness, Gone, Look};
+use super::super::rules::{self, Asked, DriveFault, Fullness, Gone, Look};
 use super::super::settings::AlertSettings;
 use super::super::state::{AlertArray, AlertsState, Notification, ServerMemory};
 use super::deliver::{Bell, Courier};
@@ -34,6 +34,10 @@ const JUMP_SECS: u64 = 30;
 /// So long an alert waits for the names of files.
 const NAMING_MAX: Duration = Duration::from_secs(90);
 
+/// So long after this process began a server of before the machine was started may take to be
+/// there again: its drives may come late.
+const BACK_MAX: Duration = Duration::from_secs(600);
+
 /// What others than servers say.
 enum Others {
     Files {
@@ -43,12 +47,22 @@ enum Others {
     },
     Machine {
         socket: PathBuf,
-        fullness: Option<Vec<Fullness>>,
-        drives: Option<Vec<DriveFault>>,
+        fullness: Option<Asked<Fullness>>,
+        drives: Option<Asked<DriveFault>>,
     },
-    /// All were asked about the server of this socket, also one that panicked.
-    Asked(PathBuf),
+    /// The question was answered, or what was asked panicked.
+    Asked(Asking),
 }
+
+/// What others are asked about a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Question {
+    Drives,
+    Fullness,
+}
+
+/// The socket of a server, and what others are being asked about it.
+type Asking = (PathBuf, Question);
 
 /// What is known of a server that is followed.
 struct Known {
@@ -76,10 +90,14 @@ pub struct Hub<'a> {
     /// Sockets that are followed.
     followed: BTreeSet<PathBuf>,
     known: BTreeMap<PathBuf, Known>,
-    /// Sockets of which others are being asked: an answer may take longer than the next question.
-    asking: BTreeSet<PathBuf>,
+    /// Questions under way: an answer may take longer than the time to the next question.
+    asking: BTreeSet<Asking>,
     /// Files where the last check found something, by array: the run, and what is known.
     files: BTreeMap<String, (u64, Option<Vec<String>>)>,
+    /// This start of the machine.
+    boot: String,
+    /// From here on what was served before it and is not now is told.
+    back_until: Instant,
     /// The clock of the day, and another one, at the last look.
     clocks: (u64, Instant),
     /// It was told that the runtime directory cannot be trusted.
@@ -111,6 +129,8 @@ impl<'a> Hub<'a> {
             known: BTreeMap::new(),
             asking: BTreeSet::new(),
             files: BTreeMap::new(),
+            boot: beside::boot(),
+            back_until: beside::now() + BACK_MAX,
             clocks: (beside::wall_secs(), beside::now()),
             told_unsafe: false,
         };
@@ -300,7 +320,14 @@ impl<'a> Hub<'a> {
             if is_known || self.followed.iter().any(|socket| key(socket) == *name.as_str()) {
                 continue;
             }
-            let how = if memory.died { Gone::Forgotten } else { Gone::GoodBye };
+            // The directory of sockets does not outlast the machine: that one is not there says nothing.
+            let is_of_before = !memory.boot.is_empty() && memory.boot != self.boot;
+            let how = match (is_of_before, memory.died) {
+                (true, false) if beside::now() >= self.back_until => Gone::NotBack,
+                (true, _) => continue,
+                (false, true) => Gone::Forgotten,
+                (false, false) => Gone::GoodBye,
+            };
             let (name, now) = (name.clone(), beside::wall_secs());
             self.decide(|state| rules::gone(state, &name, how, now))?;
         }
@@ -341,6 +368,9 @@ impl<'a> Hub<'a> {
                         let unknown = || ServerMemory { name: name.clone(), ..ServerMemory::default() };
                         state.servers.entry(name.clone()).or_insert_with(unknown);
                     }
+                    if let Some(memory) = state.servers.get_mut(&name) {
+                        memory.boot.clone_from(&self.boot);
+                    }
                     rules::gone(state, &name, how, now)
                 })
             }
@@ -368,8 +398,8 @@ impl<'a> Hub<'a> {
         name: &str,
         events: Option<&EventsReport>,
         status: &ServerReport,
-        fullness: Option<&[Fullness]>,
-        drives: Option<&[DriveFault]>,
+        fullness: Option<&Asked<Fullness>>,
+        drives: Option<&Asked<DriveFault>>,
     ) -> Result<(), Problem> {
         let (rules, now) = (self.settings.rules.clone(), beside::wall_secs());
         let files: BTreeMap<String, Vec<String>> =
@@ -400,6 +430,7 @@ impl<'a> Hub<'a> {
             memory.name.clone_from(&status.server);
             memory.arrays = status.arrays.iter().map(id).collect();
             (memory.died, memory.stopped) = (false, false);
+            memory.boot.clone_from(&self.boot);
             if let Some(events) = events {
                 (memory.epoch, memory.last) = (events.epoch.clone(), events.last);
             }
@@ -433,32 +464,35 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// Asks others about servers that were not asked about for a while.
+    /// Asks others about servers that were not asked about for a while, each question on a thread of
+    /// its own: a file system that hangs holds back no drive.
     fn ask_others(&mut self) {
         let now = beside::now();
         for (socket, known) in &mut self.known {
-            let was_asked = known.asked.is_some_and(|asked| now - asked < ASK_OTHERS);
-            if was_asked || !self.asking.insert(socket.clone()) {
+            if known.asked.is_some_and(|asked| now - asked < ASK_OTHERS) {
                 continue;
             }
             known.asked = Some(now);
-            let (sources, sender) = (self.options.sources.clone(), self.others.0.clone());
-            let (status, of) = (known.status.clone(), socket.clone());
-            let started = beside::start("alert-others", move || {
-                let tell = |fullness, drives| {
-                    let _ = sender.send(Others::Machine { socket: of.clone(), fullness, drives });
-                };
-                // Each by itself, drives first: a file system that hangs holds back nothing else.
-                if let Some(drives) = others::unless_it_panics(|| sources.drives(&status)) {
-                    tell(None, drives);
+            for question in [Question::Drives, Question::Fullness] {
+                let asking = (socket.clone(), question);
+                if !self.asking.insert(asking.clone()) {
+                    continue;
                 }
-                if let Some(fullness) = others::unless_it_panics(|| sources.fullness(&status)) {
-                    tell(fullness, None);
+                let (sources, sender) = (self.options.sources.clone(), self.others.0.clone());
+                let (status, of) = (known.status.clone(), asking.clone());
+                let started = beside::start("alert-others", move || {
+                    let answer = others::unless_it_panics(|| match question {
+                        Question::Drives => (None, sources.drives(&status)),
+                        Question::Fullness => (sources.fullness(&status), None),
+                    });
+                    if let Some((fullness, drives)) = answer {
+                        let _ = sender.send(Others::Machine { socket: of.0.clone(), fullness, drives });
+                    }
+                    let _ = sender.send(Others::Asked(of));
+                });
+                if !started {
+                    self.asking.remove(&asking);
                 }
-                let _ = sender.send(Others::Asked(of));
-            });
-            if !started {
-                self.asking.remove(socket);
             }
         }
     }
@@ -477,8 +511,8 @@ impl<'a> Hub<'a> {
                 };
                 self.look(&socket, None, &status, None, None)
             }
-            Others::Asked(socket) => {
-                self.asking.remove(&socket);
+            Others::Asked(asking) => {
+                self.asking.remove(&asking);
                 Ok(())
             }
             Others::Machine { fullness: None, drives: None, .. } => Ok(()),
@@ -486,7 +520,7 @@ impl<'a> Hub<'a> {
                 let Some(status) = self.known.get(&socket).map(|known| known.status.clone()) else {
                     return Ok(());
                 };
-                self.look(&key(&socket), None, &status, fullness.as_deref(), drives.as_deref())
+                self.look(&key(&socket), None, &status, fullness.as_ref(), drives.as_ref())
             }
         }
     }

@@ -56,6 +56,7 @@ fn report() -> ServerReport {
         volumes: Vec::new(),
         groups: Vec::new(),
         threads: Vec::new(),
+        cpu_ms: None,
         qos: Vec::new(),
         checkpoints: Vec::new(),
         reservations: Vec::new(),
@@ -80,21 +81,63 @@ fn what_others_say_does_not_bring_a_server_back_that_hangs() {
     assert!(state.servers["data"].died && hub.followed.contains(&socket), "it is still followed");
 }
 
+/// The runtime directory is empty after a start of the machine, whatever happened before.
+#[test]
+fn a_server_of_before_the_machine_was_started_is_waited_for_and_then_told() {
+    for died in [false, true] {
+        let room = Room::new("");
+        room.options.runtime_dir.make().unwrap();
+        let mut hub = room.hub();
+        let socket = room.options.runtime_dir.control_socket("data");
+        let boot = std::mem::replace(&mut hub.boot, "before".to_owned());
+        hub.look("data", None, &report(), None, None).unwrap();
+        if died {
+            hub.take(&socket, ServerFound::Gone(Gone::Died)).unwrap();
+        }
+        hub.boot = boot;
+        let raised = |hub: &mut Hub<'_>| {
+            hub.find_servers().unwrap();
+            let state = hub.state().unwrap();
+            let kinds = state.alerts.iter().map(|alert| (alert.key.kind.name(), alert.told));
+            (kinds.collect::<Vec<_>>(), state.over.len())
+        };
+        let told = vec![("DeviceDisappeared", 1)];
+        assert_eq!(
+            raised(&mut hub),
+            (if died { told.clone() } else { Vec::new() }, 0),
+            "drives may come late"
+        );
+        hub.back_until = beside::now();
+        for _ in 0..3 {
+            assert_eq!(raised(&mut hub), (told.clone(), 0), "once, and it is not over");
+        }
+        hub.look("data", None, &report(), None, None).unwrap();
+        assert!(raised(&mut hub).0.is_empty());
+        assert_eq!(hub.state().unwrap().over.len(), 1);
+        // In this start of the machine a socket that is taken away is a good-bye.
+        assert!(hub.state().unwrap().servers["data"].stopped);
+    }
+}
+
 /// A file system that hangs, below drives that answer.
 struct Hangs {
-    asked: AtomicUsize,
+    /// How often each was asked.
+    drives: AtomicUsize,
+    fullness: AtomicUsize,
     hold: Mutex<Receiver<()>>,
 }
 
 impl AlertSources for Hangs {
-    fn fullness(&self, _: &ServerReport) -> Option<Vec<Fullness>> {
+    fn fullness(&self, _: &ServerReport) -> Option<Asked<Fullness>> {
+        self.fullness.fetch_add(1, Ordering::Relaxed);
         let _ = self.hold.lock().unwrap().recv();
         panic!("a test")
     }
 
-    fn drives(&self, _: &ServerReport) -> Option<Vec<DriveFault>> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        Some(vec![DriveFault { member: "a".to_owned(), what: "it fails".to_owned() }])
+    fn drives(&self, _: &ServerReport) -> Option<Asked<DriveFault>> {
+        self.drives.fetch_add(1, Ordering::Relaxed);
+        let fault = DriveFault { member: "a".to_owned(), what: "it fails".to_owned() };
+        Some([("a".to_owned(), Some(fault))].into())
     }
 }
 
@@ -102,31 +145,42 @@ impl AlertSources for Hangs {
 fn a_file_system_that_hangs_holds_back_no_drive_and_is_asked_once() {
     let mut room = Room::new("");
     let (release, hold) = mpsc::channel();
-    let sources = Arc::new(Hangs { asked: AtomicUsize::new(0), hold: Mutex::new(hold) });
+    let sources = Arc::new(Hangs {
+        drives: AtomicUsize::new(0),
+        fullness: AtomicUsize::new(0),
+        hold: Mutex::new(hold),
+    });
     room.options.sources = sources.clone();
     let mut hub = room.hub();
     let socket = room.dir.path().join("data.sock");
     let status = report();
     hub.look("data", None, &status, None, None).unwrap();
     hub.known.insert(socket.clone(), Known { status, asked: None });
-    hub.ask_others();
-    let drives = hub.others.1.recv_timeout(Duration::from_secs(30)).unwrap();
-    hub.take_others(drives).unwrap();
-    let raised: Vec<_> = hub.state().unwrap().alerts.iter().map(|alert| alert.key.kind.name()).collect();
-    assert_eq!(raised, ["SmartFailing"]);
-    // The time of the next question has come, also for a server that came and went.
-    for _ in 0..3 {
+    // The time of the next question comes again and again, also for a server that came and went.
+    for round in 1..4 {
         hub.known.get_mut(&socket).unwrap().asked = None;
         hub.ask_others();
+        // What drives say, and that they were asked.
+        for _ in 0..2 {
+            let told = hub.others.1.recv_timeout(Duration::from_secs(30)).unwrap();
+            hub.take_others(told).unwrap();
+        }
+        assert_eq!(sources.drives.load(Ordering::Relaxed), round);
     }
-    assert_eq!(sources.asked.load(Ordering::Relaxed), 1, "questions do not pile up");
+    let raised: Vec<_> = hub.state().unwrap().alerts.iter().map(|alert| alert.key.kind.name()).collect();
+    assert_eq!(raised, ["SmartFailing"]);
     drop(release);
     let asked = hub.others.1.recv_timeout(Duration::from_secs(30)).unwrap();
-    assert!(matches!(&asked, Others::Asked(of) if *of == socket), "also after a panic");
+    let is_it = |of: &Asking| *of == (socket.clone(), Question::Fullness);
+    assert!(matches!(&asked, Others::Asked(of) if is_it(of)), "also after a panic");
+    assert_eq!(sources.fullness.load(Ordering::Relaxed), 1, "questions do not pile up");
     hub.take_others(asked).unwrap();
+    hub.known.get_mut(&socket).unwrap().asked = None;
     hub.ask_others();
-    assert!(matches!(hub.others.1.recv_timeout(Duration::from_secs(30)), Ok(Others::Machine { .. })));
-    assert_eq!(sources.asked.load(Ordering::Relaxed), 2);
+    for _ in 0..3 {
+        hub.others.1.recv_timeout(Duration::from_secs(30)).unwrap();
+    }
+    assert_eq!(sources.fullness.load(Ordering::Relaxed), 2);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Why an array is as it is, as `wattle why` shows it: of a running array, what it is now and what
 //! follows; then, as of an array without a server, what was decided from its superblocks.
 
+use wattle_control::create::shell_word;
 use wattle_control::lvm::{GroupScan, group, older};
 use wattle_control::why::{Why, why};
 use wattle_control::{ArrayScan, Code, Problem, Scan, Verdict};
@@ -77,6 +78,7 @@ pub fn unused(scan: &Scan, array: &ArrayScan) -> Vec<String> {
 
 /// The reasons of an array that runs. `at_start` are the decisions it was started from.
 pub fn running(now: &ArrayReport, events: &Events, at_start: &[DecisionReport]) -> WhyReport {
+    let array = shell_word(&now.name);
     let mut decisions = vec![of_array(now)];
     decisions.extend(of_sync(now));
     decisions.extend(now.members.iter().flat_map(|member| of_member(now, member, events)));
@@ -85,7 +87,7 @@ pub fn running(now: &ArrayReport, events: &Events, at_start: &[DecisionReport]) 
             member: Some(spare.member.clone()),
             what: "it was away and is not taken back by itself".to_owned(),
             why: "no bitmap says what it missed, so all of it would be written over".to_owned(),
-            next: Some(format!("wattle add {} {}", now.name, spare.member)),
+            next: Some(format!("wattle add {array} {}", shell_word(&spare.member))),
         }
     }));
     decisions.extend(now.spares.iter().filter(|spare| spare.state == SpareState::Refused).map(|spare| {
@@ -94,8 +96,8 @@ pub fn running(now: &ArrayReport, events: &Events, at_start: &[DecisionReport]) 
             what: "it is a spare and did not take a slot".to_owned(),
             why: spare.why.clone().unwrap_or_default(),
             next: Some(format!(
-                "wattle remove {0} {1}, and give another: wattle add {0} DEVICE",
-                now.name, spare.member
+                "wattle remove {array} {}, and give another: wattle add {array} DEVICE",
+                shell_word(&spare.member)
             )),
         }
     }));
@@ -114,12 +116,12 @@ pub fn of_volume(now: &VolumeQosReport) -> Vec<DecisionReport> {
     let about = |count: u64, what: String, why: String, next: Option<String>| {
         (count > 0).then_some(DecisionReport { member: None, what, why, next })
     };
-    let (volume, rates) = (&now.volume, rates(now));
+    let (volume, word, rates) = (&now.volume, shell_word(&now.volume), rates(now));
     let limited = about(
         now.waiting_limited,
         format!("{volume} is held back by its own limit: {} wait", requests(now.waiting_limited)),
         format!("it is set to {rates}"),
-        Some(format!("wattle set {volume} KEY=none   (or a higher limit)")),
+        Some(format!("wattle set {word} KEY=none   (or a higher limit)")),
     );
     let depth = now.depth_thousandths.map(|depth| {
         format!(
@@ -133,7 +135,7 @@ pub fn of_volume(now: &VolumeQosReport) -> Vec<DecisionReport> {
         depth.unwrap_or_else(|| {
             "several volumes ask for more than there is, and share it by weight".to_owned()
         }),
-        Some(format!("wattle set {volume} weight=N   (a larger share)")),
+        Some(format!("wattle set {word} weight=N   (a larger share)")),
     );
     limited.into_iter().chain(shared).collect()
 }
@@ -151,7 +153,7 @@ fn rates(now: &VolumeQosReport) -> String {
 }
 
 fn of_array(now: &ArrayReport) -> DecisionReport {
-    let slots = now.members.len();
+    let (slots, array) = (now.members.len(), shell_word(&now.name));
     let lacking: Vec<_> = now
         .members
         .iter()
@@ -167,15 +169,14 @@ fn of_array(now: &ArrayReport) -> DecisionReport {
         let failed = "a write or a flush failed on more members than redundancy makes up for (a full disk or file system does that); \
                       since then nothing is written";
         let next = format!(
-            "wattle stop {}, mend what failed (`wattle status` and the system's log name it), `wattle scan` the members, then serve \
-             it again",
-            now.name
+            "wattle stop {array}, mend what failed (`wattle status` and the system's log name it), `wattle scan` the members, then \
+             serve it again"
         );
         return DecisionReport { member: None, what, why: format!("{failed}; {why}"), next: Some(next) };
     }
     let empty =
         now.members.iter().any(|member| matches!(member.state, SeatState::Missing | SeatState::Faulty));
-    let next = (empty && now.sync.is_none()).then(|| format!("wattle add {} DEVICE", now.name));
+    let next = (empty && now.sync.is_none()).then(|| format!("wattle add {array} DEVICE"));
     DecisionReport { member: None, what, why, next }
 }
 
@@ -183,6 +184,7 @@ fn of_sync(now: &ArrayReport) -> Option<DecisionReport> {
     let about = |what: String, why: &str, next: Option<String>| {
         Some(DecisionReport { member: None, what, why: why.to_owned(), next })
     };
+    let array = shell_word(&now.name);
     match &now.sync {
         Some(sync) => {
             let why = match sync.action.as_str() {
@@ -196,7 +198,7 @@ fn of_sync(now: &ArrayReport) -> Option<DecisionReport> {
                 .as_ref()
                 .map(|limit| format!("; limited by {}", limit.text))
                 .unwrap_or_default();
-            let paused = sync.paused.then(|| format!("wattle check {} --resume", now.name));
+            let paused = sync.paused.then(|| format!("wattle check {array} --resume"));
             about(
                 format!("{} runs{}", sync.action, if sync.paused { ", paused" } else { "" }),
                 &format!("{why}{limit}"),
@@ -215,7 +217,7 @@ fn of_sync(now: &ArrayReport) -> Option<DecisionReport> {
             } else {
                 "nothing can make them agree as the members are now"
             },
-            now.paused.then(|| format!("wattle set {} sync_action=idle", now.name)),
+            now.paused.then(|| format!("wattle set {array} sync_action=idle")),
         ),
         None => None,
     }
@@ -230,7 +232,7 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
         next,
     };
     let mut decisions = Vec::new();
-    let array = &now.name;
+    let (array, word) = (shell_word(&now.name), shell_word(&name));
     let away = member.remote.as_ref().filter(|remote| remote.state == RemoteState::Away);
     match (member.state, away) {
         (SeatState::Faulty, Some(remote)) => {
@@ -240,7 +242,7 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
             decisions.push(about(
                 format!("it did not answer and is not used (slot {}); it comes back by itself", member.slot),
                 remote.reason.iter().fold(tried, |tried, reason| format!("{tried}: {reason}")),
-                refused.then(|| format!("wattle examine '{name}'")),
+                refused.then(|| format!("wattle examine {word}")),
             ));
         }
         (SeatState::Faulty, None) => {
@@ -252,7 +254,7 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
             decisions.push(about(
                 format!("it failed and is not used (slot {})", member.slot),
                 why,
-                Some(format!("wattle remove {array} {name}, then wattle add {array} DEVICE")),
+                Some(format!("wattle remove {array} {word}, then wattle add {array} DEVICE")),
             ));
         }
         (SeatState::Missing, _) => decisions.push(about(
@@ -271,7 +273,7 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
         decisions.push(about(
             "it is slow, and reads go around it".to_owned(),
             format!("{} reads were not answered in time and came from redundancy", member.reads_overdue),
-            Some(format!("wattle replace {array} {name} DEVICE")),
+            Some(format!("wattle replace {array} {word} DEVICE")),
         ));
     }
     if member.silent_seconds > 0 {
@@ -286,7 +288,7 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
         decisions.push(about(
             format!("{} bytes of it are bad blocks", member.bad_bytes),
             "they could not be read and did not take their content back".to_owned(),
-            Some(format!("wattle check {array} --bad-blocks {name}")),
+            Some(format!("wattle check {array} --bad-blocks {word}")),
         ));
     }
     decisions
@@ -298,7 +300,10 @@ fn of_scrub(now: &ArrayReport) -> Option<DecisionReport> {
         member: None,
         what: last.left().words().join(", "),
         why: format!("the {} of {} found them", last.action, last.started),
-        next: Some(format!("wattle status {}   (where, what it means, and how to repair it)", now.name)),
+        next: Some(format!(
+            "wattle status {}   (where, what it means, and how to repair it)",
+            shell_word(&now.name)
+        )),
     })
 }
 
@@ -366,6 +371,43 @@ mod tests {
         assert!(report.decisions.iter().any(|decision| {
             decision.why.contains("b (slot 1) failed: a write to it failed at 2026-11-21T12:00:00Z")
         }));
+    }
+
+    /// The name may be that of a foreign drive, and what is shown is pasted.
+    #[test]
+    fn names_are_words_of_a_shell() {
+        let evil = "x;id>pwned";
+        let mut broken = array(evil, "raid5", &["a b", "a b", "a b"]);
+        broken.health = Health::Unusable;
+        let mut data = array(evil, "raid5", &["a b", "a b", "a b", "a b"]);
+        let states = [SeatState::Faulty, SeatState::Missing, SeatState::Faulty];
+        for (member, state) in data.members.iter_mut().zip(states) {
+            member.state = state;
+        }
+        data.members[2].remote = Some(crate::protocol::report::RemoteReport {
+            state: RemoteState::Away,
+            away_since: None,
+            attempts: 1,
+            reason: None,
+            reason_code: Some("WTL-0001".to_owned()),
+            paths: Vec::new(),
+        });
+        (data.members[3].slow, data.members[3].bad_bytes) = (true, 512);
+        let spare = |state| SpareReport { member: "a b".to_owned(), state, why: None };
+        data.spares = vec![spare(SpareState::Returning), spare(SpareState::Refused)];
+        let mut held = array(evil, "raid5", &["a b"]);
+        (held.synced, held.paused) = (false, true);
+        let mut paused = array(evil, "raid5", &["a b"]);
+        paused.sync = Some(crate::protocol::report::JobStatus { paused: true, ..sync("check", 1, 2) });
+        let mut count = 0;
+        for now in [broken, data, held, paused] {
+            for next in nexts(&running(&now, &Events::default(), &[])) {
+                assert!(!next.replace("'x;id>pwned'", "").contains(evil), "{next}");
+                assert!(!next.replace("'a b'", "").contains("a b"), "{next}");
+                count += 1;
+            }
+        }
+        assert_eq!(count, 11);
     }
 
     #[test]

@@ -128,15 +128,30 @@ impl History {
     /// Not safe: what is under way goes on, and may overtake what is written next.
     ///
     /// # Errors
-    /// The file cannot be written; the runs are in the history all the same, until the server ends.
+    /// The file cannot be written; the runs are in the history all the same, until the server ends,
+    /// and are written with the next ones.
     pub async fn write(&self, core: &Core) -> Result<(), Problem> {
         let _turn = self.writing.acquire(1).await;
-        let lines = self.unwritten.take();
-        let Some(path) = self.file.clone().filter(|_| !lines.is_empty()) else { return Ok(()) };
+        let Some((path, lines)) = self.owed() else { return Ok(()) };
+        let count = lines.len();
         let written = core.offload(move || append(&path, lines).map_err(|error| (path, error))).await;
         written.map_err(Problem::no_thread)?.map_err(|(path, error)| {
-            problem(&path, &error, "what was found is shown until the server ends, and then lost")
-        })
+            let why = "what was found is shown until the server ends, and lost then unless a later run can be written";
+            problem(&path, &error, why)
+        })?;
+        self.settle(count);
+        Ok(())
+    }
+
+    /// The file, and what it lacks.
+    fn owed(&self) -> Option<(PathBuf, Vec<u8>)> {
+        let lines = self.unwritten.borrow().clone();
+        self.file.clone().filter(|_| !lines.is_empty()).map(|path| (path, lines))
+    }
+
+    /// So many bytes of what it lacked are in the file. What was recorded meanwhile lies behind them.
+    fn settle(&self, count: usize) {
+        self.unwritten.borrow_mut().drain(..count);
     }
 
     /// The number of the next run.
@@ -290,9 +305,11 @@ mod tests {
 
     fn told(history: &History, run: &ScrubReport) -> Result<(), Problem> {
         history.record(run);
-        let lines = history.unwritten.take();
-        let Some(path) = &history.file else { return Ok(()) };
-        append(path, lines).map_err(|error| problem(path, &error, ""))
+        let Some((path, lines)) = history.owed() else { return Ok(()) };
+        let count = lines.len();
+        append(&path, lines).map_err(|error| problem(&path, &error, ""))?;
+        history.settle(count);
+        Ok(())
     }
 
     fn recorded(history: &History, run: &ScrubReport) {
@@ -341,6 +358,20 @@ mod tests {
         recorded(&history, &run(102, "done"));
         let runs: Vec<_> = open(temp.path()).last().iter().take(2).map(|run| run.run).collect();
         assert_eq!(runs, [102, 100]);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_written_with_the_next_run() {
+        let temp = tempfile::tempdir().unwrap();
+        let history = open(temp.path());
+        // A directory in the way of the file.
+        let path = file_of(temp.path(), "a:b:c:d");
+        fs::create_dir_all(&path).unwrap();
+        assert!(told(&history, &run(1, "done")).is_err());
+        fs::remove_dir(&path).unwrap();
+        recorded(&history, &run(2, "done"));
+        let runs: Vec<_> = open(temp.path()).last().iter().map(|run| run.run).collect();
+        assert_eq!(runs, [2, 1]);
     }
 
     #[test]

@@ -105,6 +105,12 @@ fn meaning(array: &ArrayReport) -> String {
         Health::Unusable => {
             "More failed than redundancy makes up for. Nothing is written any more, and some of the data cannot be read.".to_owned()
         }
+        Health::Degraded if redundancy::left(array) == 0 && has_bad_blocks(array) => {
+            format!(
+                "{} What lies on bad blocks of the other members may be lost. All other data is there.",
+                sentences(&lacking)
+            )
+        }
         Health::Degraded => format!("{} All data is there.", sentences(&lacking)),
         Health::Good if !array.synced => match &array.sync {
             Some(JobStatus { action, .. }) if action == "resync" => {
@@ -117,6 +123,11 @@ fn meaning(array: &ArrayReport) -> String {
             count => format!("All {count} members are in sync."),
         },
     }
+}
+
+/// Whether a member that is in sync lists blocks that it does not have.
+fn has_bad_blocks(array: &ArrayReport) -> bool {
+    array.members.iter().any(|member| member.state == SeatState::InSync && member.bad_bytes > 0)
 }
 
 /// What a slot lacks, if anything.
@@ -367,6 +378,19 @@ mod tests {
         assert!(verdict.remarks[0].starts_with("a is slow"));
         let said = machine(&[data], 0, 0);
         assert_eq!((said.headline.as_str(), said.check_status), ("data wants a look", 0));
+    }
+
+    /// Blocks that the only copy lacks are gone.
+    #[test]
+    fn a_degraded_array_with_bad_blocks_does_not_say_that_all_is_there() {
+        let mut data = degraded("data", "raid5");
+        assert!(of_array(&data, Vec::new()).meaning.ends_with(" failed. All data is there."));
+        data.members[0].bad_bytes = 4096;
+        let meaning = of_array(&data, Vec::new()).meaning;
+        assert!(meaning.ends_with("may be lost. All other data is there."), "{meaning}");
+        let mut data = degraded("data", "raid6");
+        data.members[0].bad_bytes = 4096;
+        assert!(of_array(&data, Vec::new()).meaning.ends_with(" All data is there."));
     }
 
     #[test]

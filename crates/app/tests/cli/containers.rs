@@ -110,7 +110,8 @@ impl Volume {
 fn why_names_the_drives() {
     let Some(case) = Container::unpack("ddf-r5-4d-ls") else { return };
     let why = run(["why".to_owned()].into_iter().chain(case.drives.clone())).ok();
-    let next = why.text().lines().find_map(|line| line.trim().strip_prefix("next: wattle serve --read-only "));
+    let next =
+        why.text().lines().find_map(|line| line.trim().strip_prefix("next: wattle serve --read-only "));
     let mut named: Vec<_> = next.unwrap_or_default().split(' ').collect();
     named.sort_unstable();
     assert_eq!(named, case.drives, "{}", why.text());

@@ -149,7 +149,8 @@ impl History {
         self.file.clone().filter(|_| !lines.is_empty()).map(|path| (path, lines))
     }
 
-    /// So many bytes of what it lacked are in the file. What was recorded meanwhile lies behind them.
+    /// So many bytes of what it lacked are in the file. What was recorded meanwhile lies behind
+    /// them.
     fn settle(&self, count: usize) {
         self.unwritten.borrow_mut().drain(..count);
     }

@@ -414,7 +414,8 @@ impl ArrayFacts {
     pub(super) fn is_out_of_reach(&self) -> bool {
         let made_up_for = match self.scheme {
             Scheme::Striped => 0,
-            // Which members have copies of the same is not known here. What lacks all of one is refused.
+            // Which members have copies of the same is not known here: what lacks all of one is
+            // refused.
             Scheme::Mirrored { copies, .. } if self.refused.is_some() => copies.saturating_sub(1),
             Scheme::Mirrored { copies, .. } => self.slots - self.slots.div_ceil(copies.max(1)),
             Scheme::Parity { parities } => parities,
@@ -422,8 +423,8 @@ impl ArrayFacts {
         self.missing > made_up_for
     }
 
-    /// Whether mdadm gives it a partial parity log, if there is room for that: RAID 5, metadata that
-    /// has a place for it, no more members than it has entries for, and none of them missing.
+    /// Whether mdadm gives it a partial parity log, if there is room for that: RAID 5, metadata
+    /// that has a place for it, no more members than it has entries for, and none of them missing.
     pub(super) fn takes_partial_parity_log(&self) -> bool {
         self.level == "raid5"
             && self.metadata.starts_with("1.")

@@ -137,7 +137,8 @@ fn protection(array: &ArrayFacts, report: &mut AuditReport) {
             "a crash, and a failure before the resync is done, may damage blocks that were not being written";
         let with_journal = "a journal device (mdadm --create --write-journal), or a battery";
         let fix = match array.takes_partial_parity_log() {
-            // The log takes the bitmap's place. Where it is refused all the same, the bitmap comes back.
+            // The log takes the bitmap's place. Where it is refused all the same, the bitmap comes
+            // back.
             true => format!(
                 "mdadm --grow --bitmap=none {node} && (mdadm --grow --consistency-policy=ppl {node} || mdadm --grow \
                  --bitmap=internal {node}); or {with_journal}"

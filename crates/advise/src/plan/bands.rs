@@ -33,8 +33,8 @@ pub fn bands(sizes_bytes: &[u64]) -> Vec<Band> {
     let mut start = MIB;
     let mut bands = Vec::new();
     for end in ends {
-        // The backup of the partition table lies behind the last one. Very small drives have no room
-        // between the two.
+        // The backup of the partition table lies behind the last one. Very small drives have no
+        // room between the two.
         let stop = (end / MIB * MIB).saturating_sub(MIB).max(start);
         bands.push(Band { start_bytes: Some(start), len_bytes: stop - start, drives: reach(end) });
         start = stop;

@@ -84,8 +84,9 @@ impl WriteHole {
 /// Members of an array whose partial parity logs the kernel keeps.
 pub(super) const LOG_MEMBERS_MAX: u32 = 64;
 
-/// Of a wish, what a level of so many members has. RAID 5 under small writes in place gets its log unasked: no
-/// operator would notice that a power cut made of a stripe what no file system looks at again.
+/// Of a wish, what a level of so many members has. RAID 5 under small writes in place gets its log
+/// unasked: no operator would notice that a power cut made of a stripe what no file system looks at
+/// again.
 pub(super) fn consistency(shape: PlanShape, members: u32, wish: &Wish) -> PowerCutCover {
     let unasked = || match wish.workload.in_place() && members <= LOG_MEMBERS_MAX {
         true => PowerCutCover::Ppl,

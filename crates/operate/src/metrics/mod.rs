@@ -1,9 +1,9 @@
 //! What servers report, in OpenMetrics and in Prometheus' text format.
 //!
 //! [`MetricsSite`] answers scrapes of what a [`ReportSource`] tells; [`render`] is the text of it,
-//! a function of that and of the names that were given before. Of arrays there are two sets of names: those that node_exporter has for md
-//! (`node_md_*`, `device="md_NAME"`), so that dashboards and rules that exist fit, and wattle's
-//! own.
+//! a function of that and of the names that were given before. Of arrays there are two sets of
+//! names: those that node_exporter has for md (`node_md_*`, `device="md_NAME"`), so that dashboards
+//! and rules that exist fit, and wattle's own.
 //!
 //! A server that does not answer is a metric (`wattle_server_up` is 0), not a scrape that fails.
 

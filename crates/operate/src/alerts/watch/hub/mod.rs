@@ -320,7 +320,8 @@ impl<'a> Hub<'a> {
             if is_known || self.followed.iter().any(|socket| key(socket) == *name.as_str()) {
                 continue;
             }
-            // The directory of sockets does not outlast the machine: that one is not there says nothing.
+            // The directory of sockets does not outlast the machine: that one is not there says
+            // nothing.
             let is_of_before = !memory.boot.is_empty() && memory.boot != self.boot;
             let how = match (is_of_before, memory.died) {
                 (true, false) if beside::now() >= self.back_until => Gone::NotBack,
@@ -464,8 +465,8 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// Asks others about servers that were not asked about for a while, each question on a thread of
-    /// its own: a file system that hangs holds back no drive.
+    /// Asks others about servers that were not asked about for a while, each question on a thread
+    /// of its own: a file system that hangs holds back no drive.
     fn ask_others(&mut self) {
         let now = beside::now();
         for (socket, known) in &mut self.known {

@@ -47,6 +47,7 @@ pub use executor::process::{Child, Signal, effective_user, set_io_flusher, stand
 pub use executor::serve::{Link, LinkPath, LinkState, PathState, ReopenError, Reply, Serve};
 pub use executor::shared::Message;
 pub use executor::sync::{self, Latch, Notify, Permit, Semaphore, oneshot};
+pub use executor::until_given_up::UntilGivenUp;
 pub use helper::helper_thread;
 pub use mailbox::{Receiver, Sender, mailbox};
 #[cfg(feature = "planted")]
@@ -55,7 +56,6 @@ pub use memory::buf::{BUF_ALIGN_BYTES, Buf, BufMut};
 pub use memory::hint::about_to_change;
 pub use memory::shared::SharedMemory;
 pub use model::DriveModel;
-pub use op::asked::Asked;
 pub use op::traffic::{Traffic, TrafficTotals};
 pub use op::{Bufs, Completion, Durability, Op, OpKey, Transfer, Unmap};
 pub use placement::{MemoryNodes, NoProcessors, Placement, Processors};

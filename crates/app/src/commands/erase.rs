@@ -103,8 +103,8 @@ fn check(stack: &Stack, args: &EraseArgs) -> Result<(), Problem> {
     }
 }
 
-/// Whether a member is one that was given, or a part of one, or what is encrypted, checked or cached
-/// on one: without what is erased it is gone.
+/// Whether a member is one that was given, or a part of one, or what is encrypted, checked or
+/// cached on one: without what is erased it is gone.
 fn lies_on_given(stack: &Stack, member: MemberId) -> bool {
     match stack.scan.members[member].origin {
         MemberOrigin::Given => true,

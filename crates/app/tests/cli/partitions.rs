@@ -1,5 +1,5 @@
-//! Partition tables: whose partitions are those of an array, and what is told of tables that are not
-//! as they should be.
+//! Partition tables: whose partitions are those of an array, and what is told of tables that are
+//! not as they should be.
 
 use crate::harness::{Room, run};
 use crate::undo::put;

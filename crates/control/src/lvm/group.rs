@@ -40,8 +40,8 @@ pub struct GroupScan {
     /// Another process changed it while it was open: its volumes run as they did, and it is not
     /// changed any more.
     pub is_overtaken: bool,
-    /// A text of it was written, and it is not known that it counts: after a power cut this one may,
-    /// or another, so that nothing of either is free.
+    /// A text of it was written, and it is not known that it counts: after a power cut this one
+    /// may, or another, so that nothing of either is free.
     pub is_in_doubt: bool,
     /// What its operator should know.
     pub notes: Vec<String>,

@@ -1,20 +1,20 @@
-//! How long a member leaves writes of the metadata unanswered, and that nothing waits for one that is
-//! given up. The engine knows only its own operations; where an array was idle, the first one that a
-//! drive hangs on is of the superblock, or a bit of the bitmap.
+//! How long a member leaves writes of the metadata unanswered, and that nothing waits for one that
+//! is given up. The engine knows only its own operations; where an array was idle, the first one
+//! that a drive hangs on is of the superblock, or a bit of the bitmap.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use wattle_engine::MemberKey;
-use wattle_rt::{Asked, Core, Instant, IoError, OpFuture, Traffic};
+use wattle_rt::{Core, Instant, IoError, OpFuture, Traffic, UntilGivenUp};
 
 /// By member.
 #[derive(Debug, Default)]
 pub(super) struct Waits(RefCell<BTreeMap<MemberKey, Rc<Traffic>>>);
 
 /// A write or flush of the metadata.
-pub(super) type Writing = Asked<Result<(), IoError>, fn() -> Result<(), IoError>>;
+pub(super) type Writing = UntilGivenUp<Result<(), IoError>, fn() -> Result<(), IoError>>;
 
 impl Waits {
     /// Watches a write or flush of a member.

@@ -288,10 +288,6 @@ codes! {
     GroupNotWritten = 136, Failed, "a volume group could not be written",
         "The text is written to every metadata area, and counts from the first header that names it. The message says how far it came. \
          At any moment the group is what it was or what it was to be.";
-    GroupInDoubt = 139, Failed, "it is in doubt which text of a volume group counts",
-        "Every drive failed while it took the header that makes the new text count. Some may hold it all the same, or lose it in a power \
-         cut: the group is what it was, or what it was to be. A server that has it open changes it no more, and only reads what would be \
-         lost with either text, until it is started again.";
     BackupNotWritten = 137, Failed, "a backup could not be written",
         "The text that is about to be replaced is saved first, in LVM2's own format, as `wattle vg restore` and vgcfgrestore read it. Without \
          that nothing is changed. `--backup-dir` says where.";
@@ -300,6 +296,10 @@ codes! {
          lie, which blocks of a cache are newer than their origin. Where volumes of the pool were made, removed or uncached since the \
          backup, the two contradict each other, and what is written then destroys data. `--force=pool` restores it all the same, as \
          `vgcfgrestore --force` does; look at the volumes read-only first.";
+    GroupInDoubt = 139, Failed, "it is in doubt which text of a volume group counts",
+        "Every drive failed while it took the header that makes the new text count. Some may hold it all the same, or lose it in a power \
+         cut: the group is what it was, or what it was to be. A server that has it open changes it no more, and only reads what would be \
+         lost with either text, until it is started again.";
     NoFileSystem = 140, Failed, "no file system that can be read here",
         "Files are read without mounting from ext2, ext3, ext4, XFS, btrfs, NTFS, HFS+, exFAT and FAT. The message says what is missing: \
          the signature, or a feature by its name. The volume's bytes are there all the same: `wattle cat` gives them to other tools, \

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use wattle_rt::{
-    Asked, Buf, BufMut, Core, Device, Durability, Instant, IoError, IoErrorKind, Traffic, TrafficTotals,
+    Buf, BufMut, Core, Device, Durability, Instant, IoError, IoErrorKind, Traffic, TrafficTotals,
+    UntilGivenUp,
 };
 
 use super::deadline::Deadlines;
@@ -26,7 +27,7 @@ const SLOW_MAX: Duration = Duration::from_secs(60);
 pub(crate) type Bufs = SmallVec<[Buf; 1]>;
 
 /// A write or flush of a member.
-pub(crate) type Writing = Asked<Result<(), IoError>, fn() -> Result<(), IoError>>;
+pub(crate) type Writing = UntilGivenUp<Result<(), IoError>, fn() -> Result<(), IoError>>;
 
 /// The members of an array as one core sees them.
 pub(crate) struct Members {
@@ -188,7 +189,7 @@ impl Members {
     }
 
     /// Whether a copy from `sector` on may be left out on a member: it is being filled and no step
-    /// has begun there, so that one will yet come and copy what others hold then. Asked by a write
+    /// has begun there, so that one will yet come and copy what others hold then. UntilGivenUp by a write
     /// that has the range to itself: a step takes it later, or took it before and is noted. A
     /// member that only gets what it missed is to be current everywhere else, and gets every write.
     pub fn filled_later(&self, health: &Health, member: MemberIx, sector: Sector) -> bool {

@@ -122,8 +122,8 @@ pub trait Metadata {
         None
     }
 
-    /// Whether nothing is expected any more of a member, which is to fail: what waits for a write of
-    /// the metadata there is answered that it is gone.
+    /// Whether nothing is expected any more of a member, which is to fail: what waits for a write
+    /// of the metadata there is answered that it is gone.
     fn set_given_up(&self, _member: MemberKey, _given_up: bool) {}
 
     /// What keeps the sums of recorded scrubs, for arrays that were started with their shape.

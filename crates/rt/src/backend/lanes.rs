@@ -2,8 +2,8 @@
 //! apart for those that wait for clients. Operations beyond a bound wait in user space and leave in
 //! order: those of a drive among themselves, and drives in turn.
 //!
-//! A drive that hangs keeps its room for as long as it likes. So a drive gets half of what the others
-//! leave: however many of them hang, there is room for the next.
+//! A drive that hangs keeps its room for as long as it likes. So a drive gets half of what the
+//! others leave: however many of them hang, there is room for the next.
 
 use crate::device::Device;
 use crate::op::{Op, OpKey};

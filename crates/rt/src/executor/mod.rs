@@ -22,6 +22,7 @@ pub(crate) mod shared;
 pub mod sync;
 mod tasks;
 mod timers;
+pub(crate) mod until_given_up;
 mod wake;
 
 use std::any::Any;

@@ -1,7 +1,6 @@
 //! Operations as values: what a core asks of a backend. An op owns its buffers until it is done.
 
 pub(crate) mod aim;
-pub(crate) mod asked;
 pub(crate) mod traffic;
 
 use crate::base::error::IoError;

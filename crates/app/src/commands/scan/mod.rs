@@ -249,8 +249,8 @@ fn first_problem(stack: &Stack) -> Option<Problem> {
         Some(Encryption { state: LockState::Refused(problem), .. }) => Some(problem.clone()),
         _ => member.layer_problem().cloned(),
     };
-    // What is past the end of a drive, or in partitions that are not known, is missing; other faults
-    // of a table lose nothing.
+    // What is past the end of a drive, or in partitions that are not known, is missing; other
+    // faults of a table lose nothing.
     let missing = scan.members.iter().flat_map(|member| &member.unused_partitions);
     let is_missing = |code| matches!(code, Code::PartitionCutOff | Code::PartitionsUnknown);
     let missing = missing.filter(|problem| is_missing(problem.code)).cloned();

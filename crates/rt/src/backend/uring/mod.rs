@@ -67,9 +67,9 @@ impl UringBackend {
             // Before Linux 5.11 a wait cannot have a timeout of its own.
             return Err(BackendError::UringForbidden { errno: libc::ENOSYS });
         }
-        // What cannot be begun at once waits in a worker of the kernel, of which there are few for all
-        // drives together: each operation may have one, or a drive that hangs would keep all of them.
-        // Before Linux 5.15 that cannot be said.
+        // What cannot be begun at once waits in a worker of the kernel, of which there are few for
+        // all drives together: each operation may have one, or a drive that hangs would keep all of
+        // them. Before Linux 5.15 that cannot be said.
         if !planted::is(Bug::OneDriveTakesAll) {
             let _ = ring.submitter().register_iowq_max_workers(&mut [entries, 0]);
         }
@@ -295,8 +295,8 @@ impl Backend for UringBackend {
 
 impl Drop for UringBackend {
     fn drop(&mut self) {
-        // The core waits before it lets go, but not for ever for drives that hang. The kernel may still
-        // hold memory then, as after a panic: leaking it is safe, freeing it is not.
+        // The core waits before it lets go, but not for ever for drives that hang. The kernel may
+        // still hold memory then, as after a panic: leaking it is safe, freeing it is not.
         std::mem::take(&mut self.flights).into_iter().flatten().for_each(std::mem::forget);
         if let Some(arena) = &self.arena {
             draw_no_more_from(arena);

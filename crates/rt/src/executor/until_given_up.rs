@@ -1,14 +1,14 @@
-//! An operation on a drive, for as long as something is expected of it: one that hangs may answer in
-//! an hour, or never.
+//! An operation on a drive, for as long as something is expected of it: one that hangs may answer
+//! in an hour, or never.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::executor::core::OpFuture;
+use super::core::OpFuture;
 
 /// See [`OpFuture::until_given_up`].
 #[must_use = "the outcome of an operation may be an error"]
-pub struct Asked<T, F> {
+pub struct UntilGivenUp<T, F> {
     operation: OpFuture<T>,
     instead: F,
 }
@@ -17,12 +17,12 @@ impl<T> OpFuture<T> {
     /// What the operation gives, or `instead` once the traffic that it is counted in is
     /// [given up](crate::Core::give_up). The operation keeps its buffers in that case until the
     /// drive is done with them.
-    pub fn until_given_up<F: Fn() -> T + Unpin>(self, instead: F) -> Asked<T, F> {
-        Asked { operation: self, instead }
+    pub fn until_given_up<F: Fn() -> T + Unpin>(self, instead: F) -> UntilGivenUp<T, F> {
+        UntilGivenUp { operation: self, instead }
     }
 }
 
-impl<T, F: Fn() -> T + Unpin> Future for Asked<T, F> {
+impl<T, F: Fn() -> T + Unpin> Future for UntilGivenUp<T, F> {
     type Output = T;
 
     #[inline(always)]

@@ -72,9 +72,7 @@ fn every_command_has_help_that_ends_with_examples() {
 
 #[test]
 fn commands_that_do_not_work_yet_do_not_exist() {
-    for command in ["grow", "help"] {
-        assert_eq!(run([command]).status, 2, "{command}");
-    }
+    assert_eq!(run(["grow"]).status, 2);
 }
 
 #[test]

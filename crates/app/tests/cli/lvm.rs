@@ -91,7 +91,9 @@ fn an_array_without_one_member_holds_the_group_too() {
     let room = Room::new();
     let members = room.array("5", 4);
     lvm(&room, "vg create tank -s 1M", &members).ok();
-    lvm(&room, "lv create tank/a -l 3", &members[..3]).ok();
+    let create = "lv create tank/a -l 3";
+    room.untouched(|| lvm(&room, create, &members[..3])).failed(3, "WTL-0061", &["slot 3"]);
+    lvm(&room, &format!("{create} --force=missing-member"), &members[..3]).ok();
     assert_eq!(list("lv", &members[..3], &[]).len(), 1);
     // Nothing is made of too few.
     room.untouched(|| lvm(&room, "lv create tank/b -l 3", &members[..2])).failed(1, "WTL-0048", &[]);

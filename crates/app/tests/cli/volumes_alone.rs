@@ -64,7 +64,7 @@ fn scan_shows_a_physical_volume_that_is_in_no_group() {
     let found = both.text().matches("LVM2 physical volume in no group").count();
     assert_eq!(found, 2, "{}", both.text());
     // One of a group is not said to be in none.
-    lvm(&room, "vg create tank -s 1M", &[drive.clone()]).ok();
+    lvm(&room, "vg create tank -s 1M", std::slice::from_ref(&drive)).ok();
     let grouped = run(["scan", &drive]).ok();
     assert!(
         grouped.text().contains("volume group") && !grouped.text().contains("no group"),

@@ -281,7 +281,7 @@ fn what_is_on_a_device_is_named_and_overridden_by_name_only() {
     let foreign = disk(RAID5, Uuid([9; 16]), 1);
     let rows = [
         // The bad-block log, and zeros wherever something may be recognised.
-        (OfferedDevice { signatures: vec![ext4], ..offer(SECTORS, Vec::new()) }, "photos", 1 + 6),
+        (OfferedDevice { signatures: vec![ext4], ..offer(SECTORS, Vec::new()) }, "photos", 1 + 12),
         (OfferedDevice { damaged: vec![old], ..offer(SECTORS, Vec::new()) }, "byte 8323072", 2),
         (offer(SECTORS, vec![foreign.clone()]), "a member of array host:data (09090909", 1),
         // One of ours is no excuse for what else is there. Its list stays until its superblock is

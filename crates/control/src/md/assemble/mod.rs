@@ -357,10 +357,12 @@ impl Assembly {
     /// Refuses to write what lies on it where that leaves members behind that it counts on.
     ///
     /// # Errors
-    /// They are missing; [`Check::MissingMember`] overrides it.
+    /// They are missing. [`Check::MissingMember`] overrides it, and so does a force that is for
+    /// degraded arrays.
     pub fn check_left_behind(&self, forced: Forced) -> Result<(), Problem> {
         let missing = self.counted_on();
-        if missing.is_empty() || forced.has(Check::MissingMember) {
+        let insists = forced.has(Check::MissingMember) || forced.has(Check::DirtyDegraded);
+        if missing.is_empty() || insists {
             return Ok(());
         }
         let name = self.name();

@@ -189,7 +189,7 @@ impl Members {
     }
 
     /// Whether a copy from `sector` on may be left out on a member: it is being filled and no step
-    /// has begun there, so that one will yet come and copy what others hold then. UntilGivenUp by a write
+    /// has begun there, so that one will yet come and copy what others hold then. Asked by a write
     /// that has the range to itself: a step takes it later, or took it before and is noted. A
     /// member that only gets what it missed is to be current everywhere else, and gets every write.
     pub fn filled_later(&self, health: &Health, member: MemberIx, sector: Sector) -> bool {

@@ -124,6 +124,8 @@ pub(crate) async fn read_runs(
             let of = |&number: &usize| FailedRun { run: runs[number], at: number, fatal };
             failed.extend(numbers.iter().map(of));
         }
+        // A member that was given up has kept them.
+        late_parts |= bufs.is_empty();
         for (number, part) in numbers.into_iter().zip(bufs) {
             parts[number] = Some(part);
         }

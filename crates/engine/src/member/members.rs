@@ -262,7 +262,8 @@ impl Members {
         if given_up { self.core.give_up(traffic) } else { traffic.expect_again() }
     }
 
-    /// Reads data sectors of a member. The operation is queued at once.
+    /// Reads data sectors of a member. The operation is queued at once. A member that is given up
+    /// keeps the buffers: there are none in the answer then.
     pub fn read(
         &self,
         member: MemberIx,
@@ -270,12 +271,10 @@ impl Members {
         bufs: Vec<BufMut>,
     ) -> impl Future<Output = (Result<(), IoError>, Vec<BufMut>)> + Unpin + use<> {
         let (device, offset) = self.place(member, sector);
-        let lens: SmallVec<[usize; 8]> = bufs.iter().map(|buf| buf.len()).collect();
+        let bytes = bufs.iter().map(|buf| buf.len()).sum();
         let read = self.core.readv(&device, offset, bufs);
-        read.count_in(&self.load(member).traffic, lens.iter().sum());
-        read.until_given_up(move || {
-            (Err(IoError::GONE), lens.iter().map(|len| BufMut::alloc(*len)).collect())
-        })
+        read.count_in(&self.load(member).traffic, bytes);
+        read.until_given_up(|| (Err(IoError::GONE), Vec::new()))
     }
 
     /// Like [`Self::read`], into a single buffer.

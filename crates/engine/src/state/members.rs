@@ -54,11 +54,12 @@ impl Home {
                 (self.transition.acquire(1).await, Some((seat, key)))
             }
         };
-        if let Some((seat, key)) = given_up
-            && self.health().seats[seat.index()].key == key
-            && !self.health().state(seat).writable()
-        {
-            return Ok(seat);
+        if let Some((seat, key)) = given_up {
+            let health = self.health();
+            // What had the turn failed it, and another member may have the seat by now.
+            if health.seats[seat.index()].key != key || !health.state(seat).writable() {
+                return if health.broken { Err(FailError::NotRecorded) } else { Ok(seat) };
+            }
         }
         let seat = match (self.can_fail(whom), given_up) {
             (Err(error), Some((seat, _))) => {

@@ -1,13 +1,12 @@
 //! Drives that hang on what an array's metadata write.
 
-use wattle_rt::{SimWorld, WorldConfig};
+use wattle_rt::{DriveControl, SimWorld, WorldConfig};
 
 use super::crashes::{drives, found};
 use super::*;
 
-/// Of an idle array the first write is one of the superblocks: no data is under way yet.
-#[test]
-fn a_member_that_hangs_on_its_superblock_is_said_to_be_silent() {
+/// An array that was started a while ago, and the drive of its second slot.
+fn with_an_idle_array(test: impl AsyncFnOnce(&Core, &RunningArray, DriveControl) + 'static) {
     let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
     let devices = drives(&mut world, Version::V12);
     let claimed = found(&world, &devices[..3], Version::V12).unwrap();
@@ -16,13 +15,23 @@ fn a_member_that_hangs_on_its_superblock_is_said_to_be_silent() {
         let array =
             RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
         core.sleep(Duration::from_secs(30)).await;
+        test(&core, &array, control).await;
+        array.handle().stop(&core).await.unwrap();
+    });
+    outcome.expect_done();
+}
+
+/// Of an idle array the first write is one of the superblocks: no data is under way yet.
+#[test]
+fn a_member_that_hangs_on_its_superblock_is_said_to_be_silent() {
+    with_an_idle_array(async |core, array, control| {
         control.stall(Duration::from_secs(40));
         let writing = core.spawn({
-            let volume = array.handle().volume().open(&core).unwrap();
+            let volume = array.handle().volume().open(core).unwrap();
             async move { volume.write(0, Buf::zeros(4096), Durability::Cached).await }
         });
         let silent = async || {
-            let members = array.handle().status(&core).await.members;
+            let members = array.handle().status(core).await.members;
             members.iter().map(|member| member.silent_for().map(|time| time.as_secs())).collect::<Vec<_>>()
         };
         core.sleep(Duration::from_secs(20)).await;
@@ -30,34 +39,23 @@ fn a_member_that_hangs_on_its_superblock_is_said_to_be_silent() {
         core.sleep(Duration::from_secs(30)).await;
         writing.await.unwrap();
         assert_eq!(silent().await, [None; 3]);
-        array.handle().stop(&core).await.unwrap();
     });
-    outcome.expect_done();
 }
 
 /// And is failed by order while it does, with the write that waits for it going on.
 #[test]
 fn a_member_that_hangs_on_its_superblock_is_failed_by_order() {
-    let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
-    let devices = drives(&mut world, Version::V12);
-    let claimed = found(&world, &devices[..3], Version::V12).unwrap();
-    let control = world.drive(&devices[1]);
-    let outcome = world.run(async move |core: Core| {
-        let array =
-            RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
-        core.sleep(Duration::from_secs(30)).await;
+    with_an_idle_array(async |core, array, control| {
         control.stall(Duration::from_secs(3600));
         let begun = core.now();
         let writing = core.spawn({
-            let volume = array.handle().volume().open(&core).unwrap();
+            let volume = array.handle().volume().open(core).unwrap();
             async move { volume.write(0, Buf::zeros(4096), Durability::Fua).await }
         });
         core.sleep(Duration::from_secs(20)).await;
         array.fail("1").await.unwrap();
         writing.await.unwrap();
         assert!(core.now() - begun < Duration::from_secs(22));
-        assert_eq!(array.handle().status(&core).await.members[1].state, MemberState::Faulty);
-        array.handle().stop(&core).await.unwrap();
+        assert_eq!(array.handle().status(core).await.members[1].state, MemberState::Faulty);
     });
-    outcome.expect_done();
 }

@@ -45,6 +45,8 @@
 //! **Bad blocks** are in the log of their member before its superblock says that the log is not
 //! empty. What a log has no room for fails the member, as md does.
 
+mod bad_blocks;
+mod place;
 mod state;
 mod waves;
 
@@ -58,9 +60,9 @@ use wattle_engine::metadata::{ArrayRecord, LocalBoxFuture, Metadata};
 use wattle_engine::state::sums::SumStore;
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES};
 use wattle_engine::{BadRanges, FailCause, MemberKey};
-use wattle_format::md::{DeviceFlags, Features, SUPERBLOCK_BYTES, Superblock, Version};
+use wattle_format::md::{DeviceFlags, Features, Superblock};
 use wattle_format::scrub_sums::SumsSignature;
-use wattle_rt::{Buf, BufMut, Core, Device, Durability, Instant, IoError, OpFuture, Semaphore, race};
+use wattle_rt::{Buf, Core, Device, Durability, Instant, IoError, OpFuture, Semaphore, race};
 
 use crate::events::{ArrayEvent, EventLog, EventMember, EventPlace};
 use crate::md::assemble::Assembly;
@@ -68,47 +70,10 @@ use crate::md::badblocks::BadLog;
 use crate::md::bitmap::{self, BitmapUnusable};
 use crate::md::sums::ScrubSums;
 use crate::md::waits::{Waits, Writing};
+pub use place::SuperblockPlace;
+pub(crate) use place::own_bytes;
 pub use state::{MdState, Round, SuperblockWrite};
 use waves::waves;
-
-/// Where a superblock is written.
-#[derive(Debug, Clone)]
-pub struct SuperblockPlace {
-    /// The member, open for writing and ours alone.
-    pub device: Device,
-}
-
-impl SuperblockPlace {
-    /// Bytes to write at a time: the member's logical block.
-    fn block_bytes(&self) -> usize {
-        self.device.logical_block_bytes().max(SECTOR_BYTES as u32) as usize
-    }
-
-    /// Whether a power cut can leave a superblock that is neither of the two: they differ behind
-    /// the first block.
-    fn may_tear(&self, before: Option<&Superblock>, after: &Superblock) -> bool {
-        let behind_first = |superblock: &Superblock| {
-            self.encode(superblock).get(self.block_bytes()..).unwrap_or_default().to_vec()
-        };
-        before.map(behind_first).unwrap_or_default() != behind_first(after)
-    }
-
-    /// The superblock's blocks, whole: with logical blocks of 4 KiB what follows the superblock is
-    /// written back as it was.
-    fn encode(&self, superblock: &Superblock) -> Buf {
-        let bytes = superblock.bytes();
-        let len = own_bytes(superblock).next_multiple_of(self.block_bytes()).min(bytes.len());
-        BufMut::copy_of(&bytes[..len]).freeze()
-    }
-}
-
-/// How much of its place a superblock takes.
-pub(crate) fn own_bytes(superblock: &Superblock) -> usize {
-    match superblock.version() {
-        Version::V090 => SUPERBLOCK_BYTES,
-        _ => 256 + 2 * superblock.max_devices() as usize,
-    }
-}
 
 /// How long a round waits for spares.
 const SPARE_TIME: Duration = Duration::from_secs(2);
@@ -483,80 +448,6 @@ impl MdMetadata {
         self.core.write(&place.device, at, place.encode(superblock), Durability::Fua)
     }
 
-    /// Brings the bad-block logs of all members in line with `record`.
-    async fn write_bad_blocks(&self, record: &ArrayRecord) -> Result<(), MemberSet> {
-        let mut failed = MemberSet::EMPTY;
-        for (seat, who) in (0..).map(MemberIx).zip(&record.seats) {
-            let Some(key) = who.key.filter(|_| who.state.writable()) else { continue };
-            let (Some(place), Some(superblock)) = (self.place(key), self.state().superblock(key).cloned())
-            else {
-                continue;
-            };
-            let listed = superblock.features().contains(Features::BAD_BLOCKS);
-            if who.bad.is_empty() && !listed && !self.bad_logs.borrow().contains_key(&key) {
-                continue;
-            }
-            let kept = self.bad_logs.borrow().get(&key).cloned();
-            let log = match kept {
-                Some(log) => Some(log),
-                None => self.load_bad_blocks(&place, &superblock, listed).await,
-            };
-            let Some(mut log) = log else {
-                failed.insert(seat);
-                continue;
-            };
-            let Ok(images) = log.plan(&who.bad) else {
-                failed.insert(seat);
-                continue;
-            };
-            if self.write_images(key, &place, &log, images).await.is_err() {
-                failed.insert(seat);
-                continue;
-            }
-            if let Some(known) = self.state.borrow_mut().known_mut(key) {
-                known.bad_outside = log.has_outside();
-            }
-            self.bad_logs.borrow_mut().insert(key, log);
-        }
-        if failed.is_empty() { Ok(()) } else { Err(failed) }
-    }
-
-    /// A member's log; `None` if it has none, or none that makes sense.
-    async fn load_bad_blocks(
-        &self,
-        place: &SuperblockPlace,
-        superblock: &Superblock,
-        listed: bool,
-    ) -> Option<BadLog> {
-        let mut log = BadLog::empty(superblock, place.block_bytes())?;
-        if listed {
-            let area = BufMut::zeroed(log.len_bytes);
-            let (read, area) = self.core.read(&place.device, log.at_bytes, area).await;
-            read.ok()?;
-            log.load(&area).ok()?;
-        }
-        Some(log)
-    }
-
-    async fn write_images(
-        &self,
-        key: MemberKey,
-        place: &SuperblockPlace,
-        log: &BadLog,
-        images: Vec<Vec<u8>>,
-    ) -> Result<(), IoError> {
-        if !images.is_empty() {
-            // An entry goes only when what was written over the sectors is durable.
-            self.flush_of(key, place).await?;
-        }
-        for image in images {
-            let image = BufMut::copy_of(&image).freeze();
-            let write = self.core.write(&place.device, log.at_bytes, image, Durability::Fua);
-            self.waits.watch(key, write).await?;
-        }
-        Ok(())
-    }
-
     /// Zeroes the first header of every member's partial parity log, durably: logs from before
     /// describe writes that are long done; replayed after a crash of ours they would "repair"
     /// parity to old data. The scan of a log starts there and ends at the first header that is not
@@ -679,81 +570,4 @@ async fn failures(operations: Vec<(MemberIx, impl Future<Output = Result<(), IoE
         }
     }
     failed
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::md::badblocks;
-    use wattle_format::md::create::{self, NewArray};
-    use wattle_format::md::{
-        BadBlockArea, DeviceFields, DeviceFlags, DeviceRole, Timestamp, Uuid, super_offset_sectors,
-    };
-
-    fn some_superblock(version: Version) -> Superblock {
-        let sectors = 16384;
-        let place = super_offset_sectors(version, sectors).unwrap();
-        let array = NewArray {
-            version,
-            set_uuid: Uuid([5; 16]),
-            name: b"host:t".to_vec(),
-            ctime: Timestamp { secs: 1000, micros: 0 },
-            level: 1,
-            layout: 0,
-            chunk_sectors: 0,
-            raid_disks: 2,
-            size_sectors: 8192,
-            resync_offset: u64::MAX,
-            roles: vec![DeviceRole::Active(0), DeviceRole::Active(1)],
-            bitmap_offset_sectors: None,
-            ppl: None,
-            features: Features::default(),
-            md_minor: 0,
-            nodes: Vec::new(),
-        };
-        let (data_offset_sectors, data_size_sectors) =
-            if version == Version::V090 { (0, place) } else { (2048, 8192) };
-        let device = DeviceFields {
-            dev_number: 0,
-            device_uuid: Uuid([0; 16]),
-            super_offset_sectors: place,
-            data_offset_sectors,
-            data_size_sectors,
-            recovery_offset: None,
-            replacement: false,
-            bad_block_log: None,
-            flags: DeviceFlags::default(),
-        };
-        create::superblock(&array, &device, sectors).unwrap()
-    }
-
-    #[test]
-    fn a_member_has_room_for_as_many_bad_blocks_as_its_superblock_says() {
-        let device = Device::mem(16384 * SECTOR_BYTES);
-        let mut superblock = some_superblock(Version::V12);
-        assert_eq!(badblocks::entries_max(&superblock, &device), 0, "it has no log");
-        let area = BadBlockArea { offset_sectors: 8, size_sectors: 2, shift: 0 };
-        superblock.set_bad_block_log(Some(area)).unwrap();
-        assert_eq!(badblocks::entries_max(&superblock, &device), 128);
-        assert_eq!(badblocks::entries_max(&some_superblock(Version::V090), &device), 0);
-    }
-
-    /// Waves cost a round trip each: turning clean and dirty must not pay it. It need not, as it
-    /// changes only the first sector.
-    #[test]
-    fn only_changes_of_membership_in_a_long_superblock_can_tear_it() {
-        let place = SuperblockPlace { device: Device::mem(16384 * SECTOR_BYTES) };
-        assert_eq!(place.block_bytes(), 512);
-        for version in [Version::V090, Version::V12] {
-            let before = some_superblock(version);
-            let mut flipped = before.clone();
-            flipped.set_events(before.events() + 1);
-            flipped.set_resync_offset(0);
-            flipped.set_utime(Timestamp { secs: 2000, micros: 7 });
-            assert!(!place.may_tear(Some(&before), &flipped), "{version}");
-            let mut alone = flipped.clone();
-            state::set_role(&mut alone, 1, DeviceRole::Faulty);
-            assert_eq!(place.may_tear(Some(&before), &alone), version == Version::V090, "{version}");
-        }
-    }
 }

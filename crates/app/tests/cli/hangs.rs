@@ -38,7 +38,7 @@ fn ends_within(child: &mut Child, time: Duration) -> bool {
 
 #[test]
 fn a_drive_that_hangs_is_told_of_and_failed_by_order_and_what_waits_for_it_goes_on() {
-    if !can_mount() || !require("qemu-io") {
+    if !can_mount() || !require("qemu-io") || !require("nbdinfo") {
         return;
     }
     let below = Room::new();
@@ -62,6 +62,13 @@ fn a_drive_that_hangs_is_told_of_and_failed_by_order_and_what_waits_for_it_goes_
         let reads: Vec<String> = (0..8).map(|at| format!("read -P 7 {}k 64k", at * 64)).collect();
         let reads: Vec<&str> = reads.iter().map(String::as_str).collect();
         let mut readers: Vec<_> = (0..8).map(|_| qemu_io(&upper.uri, &["-r"], &reads)).collect();
+        // So are questions for what is zero: more than there are threads that look for it.
+        let map = ["--map", &upper.uri];
+        let maps = (0..12).map(|_| Command::new("nbdinfo").args(map).stdout(Stdio::null()).spawn().unwrap());
+        let mut maps: Vec<_> = maps.collect();
+        for map in &mut maps {
+            assert!(ends_within(map, Duration::from_secs(30)), "{backend}: a map waits for the drive");
+        }
         let mut writer = qemu_io(&upper.uri, &[], &["write -P 9 2M 64k", "flush"]);
         for reader in &mut readers {
             assert!(ends_within(reader, Duration::from_secs(30)), "{backend}: a read waits for the drive");
@@ -87,7 +94,19 @@ fn a_drive_that_hangs_is_told_of_and_failed_by_order_and_what_waits_for_it_goes_
             std::thread::sleep(Duration::from_millis(100));
         }
         upper.wait_until_good();
+
+        // Nor does the end of the server wait for what it has given up.
+        lower.signal("STOP");
+        let goes = Goes(&lower);
+        let mut reader = qemu_io(&upper.uri, &["-r"], &reads);
+        assert!(ends_within(&mut reader, Duration::from_secs(30)), "{backend}: a read waits for the drive");
+        upper.command(&["fail", "mirror", &members[0]]).ok();
         upper.stop();
+        drop(goes);
+        let alone = Serve::start(&room, &[], &members);
+        alone.command(&["add", "mirror", &members[0]]).ok();
+        alone.wait_until_good();
+        alone.stop();
         let checked = Serve::start(&room, &[], &members);
         checked.command(&["check", "mirror", "--wait"]).ok();
         checked.stop();

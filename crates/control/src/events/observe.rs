@@ -178,7 +178,8 @@ fn of_seat(
     if after.slow != before.slow {
         events.push(ArrayEvent::Slow { member: member(), place, slow: after.slow });
     }
-    if after.silent != before.silent {
+    // Nothing waits any more for a member that failed, which is no answer of it.
+    if after.silent != before.silent && (after.silent || !matches!(after.state, Faulty | Missing)) {
         events.push(ArrayEvent::Silent { member: member(), place, silent: after.silent });
     }
     if after.read_errors > before.read_errors && !joined {
@@ -240,6 +241,11 @@ mod tests {
             array.members[1].slow = true;
             array
         };
+        let silent = {
+            let mut array = whole.clone();
+            array.members[1].silent = true;
+            array
+        };
         let errors = {
             let mut array = whole.clone();
             (array.members[1].read_errors, array.members[1].bad_bytes) = (2, 4096);
@@ -253,6 +259,9 @@ mod tests {
             (&filling, &filled, &["d (slot 1) is in sync", "[UUU] good"]),
             (&whole, &slow, &["b (slot 1) is slow: reads go around it where they can"]),
             (&slow, &whole, &["b (slot 1) is not slow any more"]),
+            (&whole, &silent, &["b (slot 1) answers nothing: what needs it waits"]),
+            (&silent, &whole, &["b (slot 1) answers again"]),
+            (&silent, &failed, &["b (slot 1) failed", "[U_U] degraded"]),
             (
                 &whole,
                 &errors,

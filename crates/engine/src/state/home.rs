@@ -14,7 +14,7 @@ use super::{GatePermit, JobSignals};
 use crate::cores::{self, on_every_core};
 use crate::model::error::VolumeError;
 use crate::model::fixed::Fixed;
-use crate::model::health::{Event, Health, Occupant};
+use crate::model::health::{Event, Health, MemberKey, Occupant};
 use crate::model::invariant::invariant;
 use crate::model::units::{MemberSet, Sector};
 use crate::state::intent::IntentHome;
@@ -43,6 +43,9 @@ pub(crate) struct Home {
     /// A member that is absent may hold, unflushed, what was acknowledged before a crash: nothing
     /// counts it out yet.
     absentee_may_return: Cell<bool>,
+    /// Members given up by an order to fail them, until it has its turn: whatever fails them, it is
+    /// that order.
+    pub(super) ordered: RefCell<Vec<MemberKey>>,
     /// Signalled when anything about the members changed.
     pub(super) changed: Notify,
     pub(super) intent: Option<IntentHome>,
@@ -103,6 +106,7 @@ impl Home {
             exclusive: Semaphore::new(1),
             flushes: RefCell::default(),
             absentee_may_return: Cell::new(absentee_may_return),
+            ordered: RefCell::default(),
             changed: Notify::new(),
             intent: (fixed.intent.as_ref().filter(|_| !fixed.read_only))
                 .map(|spec| IntentHome::new(spec, core.cores())),
@@ -245,8 +249,15 @@ impl Home {
     /// records it.
     pub(crate) async fn enter_failed(&self, seats: MemberSet, cause: FailCause) -> Result<(), VolumeError> {
         let health = self.health();
-        let members: Vec<_> = seats.iter().map(|seat| (seat, health.seats[seat.index()].key)).collect();
-        self.metadata.failed(&members, cause);
+        let members = seats.iter().map(|seat| (seat, health.seats[seat.index()].key));
+        let is_ordered =
+            |(_, key): &(_, Option<MemberKey>)| key.is_some_and(|key| self.ordered.borrow().contains(&key));
+        let (ordered, others): (Vec<_>, Vec<_>) = members.partition(is_ordered);
+        for (members, cause) in [(ordered, FailCause::Order), (others, cause)] {
+            if !members.is_empty() {
+                self.metadata.failed(&members, cause);
+            }
+        }
         self.enter(Event::Failed(seats)).await
     }
 

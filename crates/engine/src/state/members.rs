@@ -50,8 +50,12 @@ impl Home {
             Either::Second(()) => {
                 // What has the turn may wait for this very member. It ends with the member failed.
                 let seat = self.can_fail(whom)?;
-                let key = self.set_given_up(seat, true).await;
-                (self.transition.acquire(1).await, Some((seat, key)))
+                let key = self.health().seats[seat.index()].key;
+                self.ordered.borrow_mut().extend(key);
+                self.set_given_up(seat, true).await;
+                let turn = self.transition.acquire(1).await;
+                self.ordered.borrow_mut().retain(|other| Some(*other) != key);
+                (turn, Some((seat, key)))
             }
         };
         if let Some((seat, key)) = given_up {
@@ -97,11 +101,11 @@ impl Home {
     /// What is under way there may land at any time. Invariant: nothing else writes to the drive
     /// until it has, and no array takes it before: an operation keeps its drive open and so locked.
     /// What something of ours carries out has no such lock, and is waited for.
-    async fn set_given_up(&self, seat: MemberIx, given_up: bool) -> Option<MemberKey> {
+    async fn set_given_up(&self, seat: MemberIx, given_up: bool) {
         let health = self.health();
         let Seat { key, since: version, ref device, .. } = health.seats[seat.index()];
         if device.as_ref().is_none_or(Device::is_served) {
-            return key;
+            return;
         }
         key.into_iter().for_each(|key| self.metadata.set_given_up(key, given_up));
         self.on_every_core(move |shard| async move {
@@ -111,7 +115,6 @@ impl Home {
             }
         })
         .await;
-        key
     }
 
     /// Whether the array could go on without these members, as it is now.

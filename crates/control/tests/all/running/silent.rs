@@ -5,12 +5,17 @@ use wattle_rt::{DriveControl, SimWorld, WorldConfig};
 use super::crashes::{drives, found};
 use super::*;
 
-/// An array that was started a while ago, and the drive of its second slot.
-fn with_an_idle_array(test: impl AsyncFnOnce(&Core, &RunningArray, DriveControl) + 'static) {
+/// An array that was started a while ago with so many of its drives, the fourth a spare, and the one
+/// that is to hang.
+fn with_an_idle_array(
+    there: usize,
+    hangs: usize,
+    test: impl AsyncFnOnce(&Core, &RunningArray, DriveControl) + 'static,
+) {
     let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
     let devices = drives(&mut world, Version::V12);
-    let claimed = found(&world, &devices[..3], Version::V12).unwrap();
-    let control = world.drive(&devices[1]);
+    let claimed = found(&world, &devices[..there], Version::V12).unwrap();
+    let control = world.drive(&devices[hangs]);
     let outcome = world.run(async move |core: Core| {
         let array =
             RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
@@ -24,7 +29,7 @@ fn with_an_idle_array(test: impl AsyncFnOnce(&Core, &RunningArray, DriveControl)
 /// Of an idle array the first write is one of the superblocks: no data is under way yet.
 #[test]
 fn a_member_that_hangs_on_its_superblock_is_said_to_be_silent() {
-    with_an_idle_array(async |core, array, control| {
+    with_an_idle_array(3, 1, async |core, array, control| {
         control.stall(Duration::from_secs(40));
         let writing = core.spawn({
             let volume = array.handle().volume().open(core).unwrap();
@@ -45,7 +50,7 @@ fn a_member_that_hangs_on_its_superblock_is_said_to_be_silent() {
 /// And is failed by order while it does, with the write that waits for it going on.
 #[test]
 fn a_member_that_hangs_on_its_superblock_is_failed_by_order() {
-    with_an_idle_array(async |core, array, control| {
+    with_an_idle_array(3, 1, async |core, array, control| {
         control.stall(Duration::from_secs(3600));
         let begun = core.now();
         let writing = core.spawn({
@@ -57,5 +62,27 @@ fn a_member_that_hangs_on_its_superblock_is_failed_by_order() {
         writing.await.unwrap();
         assert!(core.now() - begun < Duration::from_secs(22));
         assert_eq!(array.handle().status(core).await.members[1].state, MemberState::Faulty);
+        let causes = array.events(0).into_iter().filter_map(|told| match told.event {
+            ArrayEvent::Failed { cause, .. } => Some(cause),
+            _ => None,
+        });
+        assert_eq!(causes.collect::<Vec<_>>(), [Some(FailCause::Order)]);
+    });
+}
+
+/// Nothing counts on what a spare says: it is waited for once and for little, and named by nothing
+/// else.
+#[test]
+fn a_spare_that_hangs_holds_nothing_up_for_long() {
+    with_an_idle_array(4, 3, async |core, array, control| {
+        control.stall(Duration::from_secs(3600));
+        let begun = core.now();
+        array.fail("1").await.unwrap();
+        assert!(core.now() - begun < Duration::from_secs(3), "{:?}", core.now() - begun);
+        let volume = array.handle().volume().open(core).unwrap();
+        let begun = core.now();
+        volume.write(0, Buf::zeros(4096), Durability::Fua).await.unwrap();
+        volume.flush().await.unwrap();
+        assert!(core.now() - begun < Duration::from_secs(1), "{:?}", core.now() - begun);
     });
 }

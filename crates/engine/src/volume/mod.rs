@@ -13,6 +13,7 @@ mod jobs;
 mod map;
 mod mapped;
 pub mod qos;
+mod remains;
 mod spec;
 mod status;
 mod zeroes;
@@ -34,6 +35,7 @@ pub use map::{Leg, MapSegment, MapSpec, SegmentTarget, VolumeMapError};
 use mapped::MappedVolume;
 pub use mapped::{MappedHandle, StartMappedError};
 use qos::{GovernedHandle, Pace, QosClient, QosCost, Turn};
+pub use remains::{Remain, Remains};
 pub use spec::{ArraySpec, ArrayTuning};
 pub use status::{ArrayStatus, MemberStatus};
 
@@ -106,6 +108,13 @@ impl VolumeRef {
             Self::Governed(governed) => Some(governed),
             Self::Array(_) | Self::Mapped(_) => None,
         }
+    }
+
+    /// What clients that have gone left behind, through whichever front they came. Of a volume
+    /// without limits each call is for one front.
+    #[must_use]
+    pub fn remains(&self) -> Arc<Remains> {
+        self.governed().map_or_else(Arc::default, GovernedHandle::remains)
     }
 
     /// Opens it on the core it is called on.
@@ -328,11 +337,11 @@ impl VolumeTurn<'_> {
         }
     }
 
-    /// See [`Volume::discard`].
+    /// See [`Volume::discard`]. May be done in parts.
     ///
     /// # Errors
     /// As there.
-    pub async fn discard(self, offset_bytes: u64, len_bytes: u64) -> Result<(), VolumeError> {
+    pub async fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), VolumeError> {
         let _change = self.volume.change(offset_bytes, len_bytes);
         match &self.volume.place {
             Place::Array(array) => array.discard(offset_bytes, len_bytes).await,
@@ -340,12 +349,12 @@ impl VolumeTurn<'_> {
         }
     }
 
-    /// See [`Volume::write_zeroes`].
+    /// See [`Volume::write_zeroes`]. May be done in parts.
     ///
     /// # Errors
     /// As there.
     pub async fn write_zeroes(
-        self,
+        &self,
         offset_bytes: u64,
         len_bytes: u64,
         unmap: Unmap,

@@ -67,6 +67,14 @@ impl Connections {
         self.one_left.wait().await;
     }
 
+    /// Tells one to end.
+    pub(crate) fn tell(&self, id: u64) {
+        if let Some(stop) = self.stops.borrow().get(&id) {
+            // An error says that it has ended by itself.
+            let _ = stop.send(Stop);
+        }
+    }
+
     /// Tells all to end, and waits until they have.
     pub(crate) async fn stop(&self) {
         for stop in self.stops.borrow().values() {

@@ -1,10 +1,12 @@
 //! How much memory each connection may hold: an [`Account`] per connection, a [`Memory`] per core.
 //!
 //! Invariants: an account holds at most its limit; what it holds beyond its reserve is borrowed
-//! from the core's shared memory, first come, first served; nothing is held for a request before
-//! its account has taken it. So a client can make its own connection wait, and no other: the
-//! reserve is never lent, and shared memory that a client leaves lying in its socket is taken back
-//! by closing that connection as soon as another one has waited long enough for it.
+//! from the core's shared memory, first come, first served; one that has borrowed already borrows
+//! no more than is left for others; nothing is held for a request before its account has taken it.
+//! So a client can make its own connection wait, and no other: the reserve is never lent, there is
+//! always something left for one that comes, however long limits hold the requests of others back,
+//! and shared memory that a client leaves lying in its socket is taken back by closing that
+//! connection as soon as another one has waited long enough for it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,6 +23,8 @@ use wattle_rt::{Either, race};
 /// The memory that the connections of one core share.
 pub(crate) struct Memory {
     shared_bytes: Semaphore,
+    /// Some of it came back.
+    paid_back: Notify,
     stall_time_max: Duration,
     /// By the numbers that the server gives its connections.
     accounts: RefCell<BTreeMap<u64, Rc<Account>>>,
@@ -42,6 +46,7 @@ impl Memory {
     pub(crate) fn new(limits: &Limits, cores: usize) -> Self {
         Self {
             shared_bytes: Semaphore::new(limits.shared_bytes_per_core(cores) as usize),
+            paid_back: Notify::new(),
             stall_time_max: limits.stall_time_max,
             accounts: RefCell::default(),
         }
@@ -176,6 +181,13 @@ impl Account {
     }
 
     async fn borrow(&self, core: &Core, bytes: usize) {
+        let leaves_less = || {
+            let borrowed = self.borrowed_bytes.get() as usize;
+            borrowed > 0 && borrowed + 2 * bytes > self.memory.shared_bytes.available()
+        };
+        while leaves_less() {
+            self.memory.paid_back.wait().await;
+        }
         let mut acquire = pin!(self.memory.shared_bytes.acquire(bytes));
         loop {
             match race(acquire.as_mut(), core.sleep(self.memory.stall_time_max)).await {
@@ -191,6 +203,7 @@ impl Account {
         if surplus > 0 {
             self.borrowed_bytes.set(self.borrowed_bytes.get() - surplus);
             self.memory.shared_bytes.add(surplus as usize);
+            self.memory.paid_back.notify_all();
         }
     }
 

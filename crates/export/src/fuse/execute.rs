@@ -4,13 +4,15 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use wattle_engine::volume::qos::QosCost;
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::sync::Latch;
-use wattle_rt::{Buf, BufMut, Durability};
+use wattle_rt::{Buf, BufMut, Core, Durability};
 
 use super::protocol::{FuseErrno, Out};
 use super::request::{FuseCommand, VolumeRequest};
 use super::tree::NodeTree;
+use crate::pieces::in_pieces;
 
 /// What a core needs to answer.
 pub(super) struct Shard {
@@ -28,7 +30,12 @@ pub(super) enum Reply {
 }
 
 /// Does what a volume is asked for.
-pub(super) async fn execute(shard: &Shard, job: VolumeRequest, data: Buf) -> Result<Reply, FuseErrno> {
+pub(super) async fn execute(
+    core: &Core,
+    shard: &Shard,
+    job: VolumeRequest,
+    data: Buf,
+) -> Result<Reply, FuseErrno> {
     let VolumeRequest { volume, command, offset_bytes, length_bytes } = job;
     let volume = shard.volumes.borrow()[volume].clone();
     let done = match command {
@@ -44,7 +51,12 @@ pub(super) async fn execute(shard: &Shard, job: VolumeRequest, data: Buf) -> Res
         }
         FuseCommand::Flush => volume.flush().await,
         FuseCommand::Zero(unmap) => {
-            volume.write_zeroes(offset_bytes, length_bytes, unmap, Durability::Cached).await
+            let range = offset_bytes..offset_bytes + length_bytes;
+            let turn = volume.turn(QosCost::zeroes(length_bytes)).await;
+            // A server that stops does not wait until hours of it are done.
+            let may = || if shard.stopping.is_set() { Err(VolumeError::Stopped) } else { Ok(()) };
+            let zero = async |at, len| turn.write_zeroes(at, len, unmap, Durability::Cached).await;
+            in_pieces(core, &volume, range, may, zero).await
         }
     };
     done.map(|()| Reply::Structure(Out::default())).map_err(errno)

@@ -108,11 +108,11 @@ fn start(session: &Rc<Session>, buffers: &mut Buffers, length: usize) {
     let job = match decide(&session.shard.tree.borrow(), &request) {
         Ok(FuseStep::Silence) => return,
         Ok(FuseStep::Answer(out)) => {
-            begin(session, 0, unique, async move |_| Ok(Reply::Structure(out)));
+            begin(session, 0, unique, async move |_, _| Ok(Reply::Structure(out)));
             return;
         }
         Err(errno) => {
-            begin(session, 0, unique, async move |_| Err(errno));
+            begin(session, 0, unique, async move |_, _| Err(errno));
             return;
         }
         Ok(FuseStep::Job(job)) => job,
@@ -129,19 +129,19 @@ fn start(session: &Rc<Session>, buffers: &mut Buffers, length: usize) {
         FuseCommand::Write(_) => data.capacity_bytes(),
         _ => 0,
     };
-    begin(session, held_bytes, unique, async move |shard| execute(&shard, job, data).await);
+    begin(session, held_bytes, unique, async move |core, shard| execute(&core, &shard, job, data).await);
 }
 
 /// Starts a task that does the work and answers.
 fn begin<F>(session: &Rc<Session>, held_bytes: usize, unique: u64, work: F)
 where
-    F: AsyncFnOnce(Rc<Shard>) -> Result<Reply, FuseErrno> + 'static,
+    F: AsyncFnOnce(Core, Rc<Shard>) -> Result<Reply, FuseErrno> + 'static,
 {
     session.held_bytes.set(session.held_bytes.get() + held_bytes);
     session.requests.set(session.requests.get() + 1);
     let session = session.clone();
     session.core.clone().spawn(async move {
-        let reply = work(session.shard.clone()).await;
+        let reply = work(session.core.clone(), session.shard.clone()).await;
         session.answer(unique, reply).await;
         session.held_bytes.set(session.held_bytes.get() - held_bytes);
         session.requests.set(session.requests.get() - 1);

@@ -103,7 +103,7 @@ fn start(slots: &Rc<Slots>, ix: usize) {
     slots.requests.set(slots.requests.get() + 1);
     let slots = slots.clone();
     slots.core.clone().spawn(async move {
-        let reply = execute(&slots.shard, job, data).await;
+        let reply = execute(&slots.core, &slots.shard, job, data).await;
         slots.answer(ix, unique, &reply);
         slots.requests.set(slots.requests.get() - 1);
         slots.answered.notify_all();

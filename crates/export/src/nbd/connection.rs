@@ -9,16 +9,19 @@
 //! 1. A request is started only when all of it was received, payload included.
 //! 2. Everything a request holds is taken from the connection's [`Account`] before it is received,
 //!    and given back when its reply was sent or can no longer be.
-//! 3. Every started request runs to its end, whatever happens to the connection, and is answered
-//!    unless the connection broke.
+//! 3. Every request that the volume was given runs to its end, whatever happens to the connection,
+//!    and is answered unless the connection broke. What it was not given yet when the client went
+//!    without a farewell, it is not given any more.
+//! 4. No request begins before all are answered that clients of the volume left behind who had gone
+//!    before ([`Remains`] says why).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wattle_engine::volume::qos::QosClient;
-use wattle_engine::volume::{CHECKPOINTS_MAX, ChangeMap};
+use wattle_engine::volume::qos::{QosClient, QosCost};
+use wattle_engine::volume::{CHECKPOINTS_MAX, ChangeMap, Remains};
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::mailbox::Receiver;
 use wattle_rt::sync::{Latch, Notify, Semaphore};
@@ -34,6 +37,7 @@ use super::request::{NbdCommand, decide};
 use crate::clients::channel::{Channel, TlsLine};
 use crate::clients::connections::Stop;
 use crate::clients::input::{Ended, Input};
+use crate::clients::leaving::{Presence, UnderWay};
 use crate::clients::memory::{Account, ClientWait, Hold, Memory};
 use wattle_rt::{Either, race};
 use wattle_tls::{ServerTls, TlsFault, TlsFileError};
@@ -59,6 +63,8 @@ pub(super) struct OpenExport {
     pub(super) hidden: Cell<bool>,
     /// Connections on this core that have it.
     pub(super) clients: Cell<usize>,
+    /// What clients that have gone left behind.
+    pub(super) remains: Arc<Remains>,
 }
 
 impl OpenExport {
@@ -146,6 +152,8 @@ async fn serve_noting(
         core: core.clone(),
         channel: channel.clone(),
         volume: export.volume.for_client(QosClient::new()),
+        presence: Presence::new(&core, stream.clone()),
+        under_way: Rc::default(),
         facts: facts.swap_remove(chosen.export),
         agreed: chosen,
         checkpoints: checkpoints.swap_remove(chosen.export),
@@ -157,14 +165,24 @@ async fn serve_noting(
         broken: Latch::new(),
     });
     let mut writer = core.spawn(write_replies(connection.clone()));
-    race(read_requests(&connection, &mut input), race(connection.broken.wait(), told.wait())).await;
+    let reading = async {
+        export.remains.none(&core).await;
+        read_requests(&connection, &mut input).await
+    };
+    let end = race(reading, race(connection.broken.wait(), told.wait())).await;
 
+    export.clients.set(export.clients.get() - 1);
+    // It ends by itself.
+    drop(connection.under_way.leave(&core, &export.remains));
+    if !told.is_set() && !matches!(end, Either::First(ReadEnd::Disconnect)) {
+        connection.presence.end();
+    }
     connection.reading_over.set(true);
     connection.replies_changed.notify_all();
     if let Either::Second(()) = race(&mut writer, told.wait()).await {
         race(&mut writer, core.sleep(shard.limits.drain_time_max)).await;
+        connection.presence.end();
     }
-    export.clients.set(export.clients.get() - 1);
     race(channel.say_end(), core.sleep(FAREWELL_TIME_MAX)).await;
     stream.shutdown();
 }
@@ -252,6 +270,8 @@ struct Connection {
     core: Core,
     channel: Channel,
     volume: Volume,
+    presence: Presence,
+    under_way: Rc<UnderWay>,
     facts: ExportFacts,
     agreed: ChosenExport,
     /// Those of the export when the connection began.
@@ -310,7 +330,7 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
     let command = match decide(&request, &connection.facts, &connection.agreed) {
         Ok(command) => command,
         Err(errno) => {
-            let hold = connection.account.take(&connection.core, 0).await;
+            let hold = connection.presence.take(&connection.account, 0).await;
             let payload = u32::try_from(request.payload_bytes(connection.agreed.headers));
             let payload = payload.map_err(|_| ReadEnd::NotARequest)? as usize;
             connection.take_from_client(payload, input, async |input| input.skip(payload).await).await?;
@@ -323,14 +343,15 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
         NbdCommand::Status { .. } => STATUS_BYTES_MAX,
         _ => 0,
     };
-    let hold = connection.account.take(&connection.core, bytes).await;
+    let hold = connection.presence.take(&connection.account, bytes).await;
     let payload = match command {
         NbdCommand::Write(_) => Some(connection.payload(input, request.length_bytes as usize).await?),
         _ => None,
     };
-    let connection = connection.clone();
+    let (connection, begun) = (connection.clone(), connection.under_way.begin());
     connection.core.clone().spawn(async move {
         let outcome = connection.execute(&request, command, payload).await;
+        drop(begun);
         connection.reply(&request, hold, outcome);
     });
     Ok(())
@@ -408,26 +429,30 @@ impl Connection {
         command: NbdCommand,
         payload: Option<Buf>,
     ) -> Result<Option<Buf>, NbdErrno> {
-        let (volume, offset) = (&self.volume, request.offset_bytes);
-        let length = request.length_bytes;
+        let (volume, presence) = (&self.volume, &self.presence);
+        let (offset, length) = (request.offset_bytes, request.length_bytes);
+        let range = || offset..offset.saturating_add(length);
+        let always = || Ok::<_, VolumeError>(());
         match command {
             NbdCommand::Nothing => Ok(()),
             NbdCommand::Read => {
-                let (result, data) = volume.read(offset, BufMut::alloc(request.length_bytes as usize)).await;
+                let turn = presence.turn(volume, QosCost::read(length)).await.map_err(errno)?;
+                let (result, data) = turn.read(offset, BufMut::alloc(length as usize)).await;
                 return result.map(|()| Some(data.freeze())).map_err(errno);
             }
             NbdCommand::Status { one } => return self.status(request, one).await.map(Some),
             NbdCommand::Write(durability) => {
                 let payload = payload.expect("a write was read with its payload");
-                volume.write(offset, payload, durability).await
+                let turn = presence.turn(volume, QosCost::write(length)).await.map_err(errno)?;
+                turn.write(offset, payload, durability).await
             }
             NbdCommand::Flush => volume.flush().await,
-            NbdCommand::Trim(durability) => match volume.discard(offset, length).await {
+            NbdCommand::Trim(durability) => match presence.discard(volume, range(), always).await {
                 Ok(()) if durability == Durability::Fua => volume.flush().await,
                 result => result,
             },
             NbdCommand::WriteZeroes(unmap, durability) => {
-                volume.write_zeroes(offset, length, unmap, durability).await
+                presence.write_zeroes(volume, range(), (unmap, durability), always).await
             }
         }
         .map(|()| None)

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use wattle_engine::volume::Remains;
 use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::sync::{Latch, Semaphore};
 use wattle_rt::{Core, CoreIx, Instant, JoinHandle, Listener, Stream};
@@ -66,6 +67,11 @@ impl NbdServer {
         limits: Limits,
         tls: Option<Arc<ServerTls>>,
     ) -> Result<NbdServerHandle, VolumeError> {
+        let with_remains = |export: Export| {
+            let remains = export.volume.remains();
+            (export, remains)
+        };
+        let exports = exports.into_iter().map(with_remains).collect();
         let offer = Arc::new(Offer { exports, limits, tls });
         offer.open_everywhere(core).await?;
         let state = Rc::new(State {
@@ -166,12 +172,12 @@ impl Exports {
     /// [`VolumeError::Stopped`] if it cannot be opened, or the server has ended; it is not offered
     /// then.
     pub async fn add(&self, core: &Core, export: Export, is_default: bool) -> Result<(), VolumeError> {
-        let name = export.volume.name().to_owned();
+        let (name, remains) = (export.volume.name().to_owned(), export.volume.remains());
         for ix in 0..core.cores() {
-            let (key, export) = (self.0.key(), export.clone());
+            let (key, export, remains) = (self.0.key(), export.clone(), Arc::clone(&remains));
             let open = move |core: Core| async move {
                 let shard = core.local::<Shard>(key).ok_or(VolumeError::Stopped)?;
-                shard.exports.borrow_mut().push(export.open(&core, is_default)?);
+                shard.exports.borrow_mut().push(export.open(&core, is_default, &remains)?);
                 Ok(())
             };
             if let Err(error) = core.call(CoreIx(ix), open).await {
@@ -182,7 +188,8 @@ impl Exports {
         Ok(())
     }
 
-    /// From now on no client finds an export. Returns how many clients have it.
+    /// From now on no client finds an export. Returns how many clients have it, those counted that
+    /// have gone and left requests under way.
     pub async fn hide(&self, core: &Core, name: &str) -> usize {
         self.on_each(core, name, |export| export.hidden.set(true)).await
     }
@@ -206,40 +213,46 @@ impl Exports {
 
     /// Does something with the export of a name on every core; how many clients have it.
     async fn on_each(&self, core: &Core, name: &str, change: fn(&OpenExport)) -> usize {
-        let mut clients = 0;
+        let (mut clients, mut remaining) = (0, 0);
         for ix in 0..core.cores() {
             let (key, name) = (self.0.key(), name.to_owned());
-            clients += core
-                .call(CoreIx(ix), move |core| async move {
-                    let Some(shard) = core.local::<Shard>(key) else { return 0 };
-                    let exports = shard.exports.borrow();
-                    let export = exports.iter().find(|export| export.volume.name() == name);
-                    export.map_or(0, |export| {
-                        change(export);
-                        export.clients.get()
-                    })
+            let here = core.call(CoreIx(ix), move |core| async move {
+                let Some(shard) = core.local::<Shard>(key) else { return (0, 0) };
+                let exports = shard.exports.borrow();
+                let export = exports.iter().find(|export| export.volume.name() == name);
+                export.map_or((0, 0), |export| {
+                    change(export);
+                    (export.clients.get(), export.remains.count())
                 })
-                .await;
+            });
+            let (here, everywhere) = here.await;
+            (clients, remaining) = (clients + here, everywhere);
         }
-        clients
+        clients + remaining
     }
 }
 
 impl Export {
-    fn open(&self, core: &Core, is_default: bool) -> Result<Rc<OpenExport>, VolumeError> {
+    fn open(
+        &self,
+        core: &Core,
+        is_default: bool,
+        remains: &Arc<Remains>,
+    ) -> Result<Rc<OpenExport>, VolumeError> {
         Ok(Rc::new(OpenExport {
             volume: self.volume.open(core)?,
             description: self.description.clone(),
             is_default,
             hidden: Cell::new(false),
             clients: Cell::new(0),
+            remains: remains.clone(),
         }))
     }
 }
 
 /// What was offered when the server started; the same on every core.
 struct Offer {
-    exports: Vec<Export>,
+    exports: Vec<(Export, Arc<Remains>)>,
     limits: Limits,
     tls: Option<Arc<ServerTls>>,
 }
@@ -277,7 +290,8 @@ impl Offer {
     /// Opens the volumes on a core.
     fn open(&self, core: &Core) -> Result<Rc<Shard>, VolumeError> {
         let is_default = self.exports.len() == 1;
-        let exports = self.exports.iter().map(|export| export.open(core, is_default));
+        let open = |(export, remains): &(Export, Arc<Remains>)| export.open(core, is_default, remains);
+        let exports = self.exports.iter().map(open);
         Ok(Rc::new(Shard {
             exports: RefCell::new(exports.collect::<Result<_, _>>()?),
             limits: self.limits.clone(),

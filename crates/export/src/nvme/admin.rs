@@ -308,7 +308,7 @@ impl QueueConnection {
 
     /// Property Get and Property Set.
     fn property(&self, command: &NvmeCommand) -> Result<u64, NvmeStatus> {
-        const TIMEOUT: u64 = 20; // In units of 500 ms: enabling takes no time at all.
+        const TIMEOUT: u64 = 60; // In units of 500 ms: what a drive is slow with is waited for.
         const NVM_COMMANDS: u64 = 1 << 37;
         const CONTIGUOUS: u64 = 1 << 16;
         let queue = self.queue.get().ok_or(NvmeStatus::SEQUENCE)?;

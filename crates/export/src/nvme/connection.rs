@@ -9,11 +9,15 @@
 //! 2. What a command holds is taken from the connection's account before it is received, or, for
 //!    data that is asked for, from the connection's own part ([`TRANSFER_BYTES_MAX`]): the reader
 //!    waits for what other tasks give back, never for what it would have to receive itself.
-//! 3. Every started command runs to its end, whatever becomes of the connection, and is completed
-//!    unless the connection broke, or the host has not taken its answers in time after it ended.
+//! 3. Every command that a volume was given runs to its end, whatever becomes of the connection, and
+//!    is completed unless the connection broke, or the host has not taken its answers in time after
+//!    it ended. What it was not given yet when the queue ended, it is not given any more.
 //! 4. Every answer belongs to a hold that its data is counted in, until it was sent: a host that
 //!    takes none makes the reader wait. What has none is bounded by the commands that have: events,
 //!    and requests for data.
+//! 5. No command of a queue begins in a namespace before all are answered that clients of its volume
+//!    left behind who had gone before ([`Remains`] says why); a controller that is disabled is ready
+//!    until all commands of its queues are answered.
 //!
 //! [`TRANSFER_BYTES_MAX`]: super::limits::TRANSFER_BYTES_MAX
 
@@ -22,8 +26,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use wattle_engine::Volume;
+use wattle_engine::volume::Remains;
 use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::{Buf, BufMut, Core, Either, IoError, Receiver, Stream, race};
 
@@ -40,6 +47,7 @@ use super::transfer::Transfers;
 use crate::clients::channel::Channel;
 use crate::clients::connections::Stop;
 use crate::clients::input::{Ended, Input};
+use crate::clients::leaving::{Presence, UnderWay};
 use crate::clients::limits::Limits;
 use crate::clients::limits::SLICES_PER_SEND_MAX;
 use crate::clients::memory::{Account, ClientWait, Hold, Memory};
@@ -62,6 +70,8 @@ pub(super) struct Namespace {
     /// What commands pass, and where those of this core are counted.
     pub(super) gate: Arc<ReservationGate>,
     pub(super) lane: Arc<Lane>,
+    /// What clients of the volume that have gone left behind.
+    pub(super) remains: Arc<Remains>,
     /// It is about to go, unless a host has it.
     pub(super) hidden: Cell<bool>,
 }
@@ -96,13 +106,16 @@ pub(super) struct QueueConnection {
     data_align_bytes: usize,
     pub(super) account: Rc<Account>,
     pub(super) queue: OnceCell<Queue>,
-    /// The volumes of namespaces, as this host's.
-    pub(super) opened: RefCell<BTreeMap<u32, (Weak<Namespace>, Volume)>>,
+    /// The namespaces that it has used.
+    pub(super) opened: RefCell<BTreeMap<u32, Rc<Opened>>>,
+    /// Ends with the queue, unless that is because the server stops.
+    pub(super) presence: Presence,
     /// The host has to prove its name before anything else is done.
     pub(super) exchange: RefCell<Option<Exchange>>,
     /// The connection is a queue of a host that need not prove anything any more.
     pub(super) connected: Latch,
-    /// The controller ends this queue, or the server stops.
+    proved: Arc<AtomicBool>,
+    /// The controller ends this queue, or it has ended.
     pub(super) stopping: Rc<Latch>,
     ids: RefCell<CommandIds>,
     head: Cell<u16>,
@@ -113,6 +126,17 @@ pub(super) struct QueueConnection {
     reading_over: Cell<bool>,
     /// Nothing can be sent any more.
     broken: Latch,
+}
+
+/// A namespace as one queue uses it.
+pub(super) struct Opened {
+    pub(super) of: Weak<Namespace>,
+    pub(super) remains: Arc<Remains>,
+    /// The volume, as this host's client of it.
+    pub(super) volume: Volume,
+    /// What queues before this one left behind is answered.
+    pub(super) may_begin: Cell<bool>,
+    pub(super) under_way: Rc<UnderWay>,
 }
 
 /// What is ready to be sent.
@@ -187,15 +211,24 @@ impl From<Ended> for ReadEnd {
     }
 }
 
+/// What the server knows of a connection that it admits.
+pub(super) struct Admitted {
+    pub(super) id: u64,
+    pub(super) stop: Receiver<Stop>,
+    /// Set once the host has proved its name, or need not, and does more than ask what there is.
+    pub(super) proved: Arc<AtomicBool>,
+}
+
 /// Serves one queue of one host until the host leaves, breaks the protocol, or is told to go.
-pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, id: u64, stop: Receiver<Stop>) {
-    let stopping = Rc::new(Latch::new());
-    when_sent(&core, stop, stopping.clone());
+pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, admitted: Admitted) {
+    let Admitted { id, stop, proved } = admitted;
+    let (told, stopping) = (Rc::new(Latch::new()), Rc::new(Latch::new()));
+    when_sent(&core, stop, told.clone());
     let open = shard.memory.open(&core, &shard.limits, stream.clone(), id);
     let mut input = Input::new(core.clone(), Channel::Plain(stream.clone()));
     let deadline = core.now() + shard.limits.handshake_time_max;
     let first = initialize(&core, &stream, &mut input);
-    let asked = match race(first, race(core.sleep_until(deadline), stopping.wait())).await {
+    let asked = match race(first, race(core.sleep_until(deadline), told.wait())).await {
         Either::First(Some(asked)) => asked,
         Either::First(None) | Either::Second(_) => return stream.shutdown(),
     };
@@ -208,8 +241,10 @@ pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, id: 
         account: open.account.clone(),
         queue: OnceCell::new(),
         opened: RefCell::default(),
+        presence: Presence::new(&core, stream.clone()),
         exchange: RefCell::default(),
         connected: Latch::new(),
+        proved,
         stopping: stopping.clone(),
         ids: RefCell::new(CommandIds::new()),
         head: Cell::new(0),
@@ -227,7 +262,7 @@ pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, id: 
         }
         connection.silence().await;
     };
-    let ends = race(connection.broken.wait(), race(stopping.wait(), late));
+    let ends = race(connection.broken.wait(), race(race(told.wait(), stopping.wait()), late));
     if let Either::First(ReadEnd::Fault(fault, header)) = race(read_all(&connection, &mut input), ends).await
     {
         connection.queue_out(|out| out.bytes.extend(pdu::termination(fault, &header)));
@@ -236,15 +271,34 @@ pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, id: 
     connection.reading_over.set(true);
     connection.transfers.take();
     connection.out_changed.notify_all();
+    stopping.set();
+    if !told.is_set() {
+        connection.presence.end();
+    }
+    let opened = connection.opened.take().into_values();
+    let leave = |opened: Rc<Opened>| opened.under_way.leave(&core, &opened.remains);
+    let under_way: Vec<_> = opened.filter_map(leave).collect();
     if let Some(queue) = connection.queue.get() {
         match queue.number {
             0 => shard.subsystem.end(&queue.controller),
-            number => queue.controller.leave(number),
+            number => {
+                let controller = queue.controller.clone();
+                let leave = async move {
+                    for ended in under_way {
+                        ended.await;
+                    }
+                    controller.leave(number);
+                };
+                core.spawn(leave);
+            }
         }
     }
     // Whatever ended the reading: answers that the host does not take keep memory, and the
     // connection its place, for so long and no longer.
-    race(&mut writer, core.sleep(shard.limits.drain_time_max)).await;
+    let is_proved = connection.proved.load(Ordering::Relaxed);
+    let patience = if is_proved { shard.limits.drain_time_max } else { Duration::ZERO };
+    race(&mut writer, core.sleep(patience)).await;
+    connection.presence.end();
     stream.shutdown();
 }
 
@@ -399,7 +453,7 @@ impl QueueConnection {
         }
         let is_new = self.ids.borrow_mut().insert(command.id());
         if !is_new {
-            let hold = self.account.take(&self.core, 0).await;
+            let hold = self.presence.take(&self.account, 0).await;
             self.skip_data(frame, input).await?;
             self.respond(command.id(), NvmeStatus::ID_CONFLICT, 0, Some(hold));
             return Ok(());
@@ -532,8 +586,11 @@ impl QueueConnection {
 
     /// The host has proved its name, or need not.
     pub(super) fn trust(&self) {
-        if let Some(queue) = self.queue.get().filter(|queue| queue.number == 0) {
-            queue.controller.trust();
+        if let Some(queue) = self.queue.get() {
+            if queue.number == 0 {
+                queue.controller.trust();
+            }
+            self.proved.store(!queue.controller.is_discovery, Ordering::Relaxed);
         }
         *self.exchange.borrow_mut() = None;
         self.connected.set();

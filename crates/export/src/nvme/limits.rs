@@ -47,3 +47,7 @@ pub const KEEP_ALIVE_UNIT: u16 = 10;
 pub const DISCARD_RANGES_MAX: usize = 256;
 
 const _: () = assert!(IN_CAPSULE_BYTES_MAX <= DATA_BYTES_MAX && DATA_BYTES_MAX <= 32 << 20);
+
+/// Connections of hosts that have not proved their names, if they have to, or only ask what there
+/// is. When another one comes, the oldest ends: they keep no host out that has proved its name.
+pub const UNPROVED_MAX: usize = 32;

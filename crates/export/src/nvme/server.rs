@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::{Core, CoreIx, Either, JoinHandle, Latch, Listener, Stream, race};
 
-use super::connection::{self, Namespace, NvmeShard};
+use super::connection::{self, Admitted, Namespace, NvmeShard};
+use super::limits::UNPROVED_MAX;
 use super::subsystem::{NvmeSubsystem, guid};
 use crate::OUT_OF_DESCRIPTORS_PAUSE;
 use crate::clients::connections::{Begun, Connections};
@@ -58,8 +60,12 @@ impl NvmeServer {
                 return Err(error);
             }
         }
-        let state =
-            Rc::new(NvmeState { exports, stopping: Latch::new(), connections: Connections::new(core) });
+        let state = Rc::new(NvmeState {
+            exports,
+            stopping: Latch::new(),
+            connections: Connections::new(core),
+            unproved: RefCell::default(),
+        });
         let accepting = core.spawn(accept(core.clone(), listener, state.clone()));
         Ok(NvmeServerHandle { state, accepting })
     }
@@ -154,12 +160,15 @@ impl NvmeNamespaces {
         let subsystem = &self.offer.subsystem;
         let (nsid, guid) = (subsystem.nsid(&identity), guid(&identity));
         let gate = subsystem.gate(core, nsid, &identity).await;
+        let remains = volume.remains();
         for ix in 0..core.cores() {
             let (key, volume, gate) = (self.offer.key(), volume.clone(), gate.clone());
+            let remains = remains.clone();
             let open = move |core: Core| async move {
                 let shard = core.local::<NvmeShard>(key).ok_or(VolumeError::Stopped)?;
                 let (volume, lane) = (volume.open(&core)?, gate.lane());
-                let namespace = Namespace { nsid, guid, volume, gate, lane, hidden: Cell::new(false) };
+                let hidden = Cell::new(false);
+                let namespace = Namespace { nsid, guid, volume, gate, lane, remains, hidden };
                 shard.namespaces.borrow_mut().insert(nsid, Rc::new(namespace));
                 Ok(())
             };
@@ -175,7 +184,8 @@ impl NvmeNamespaces {
     }
 
     /// From now on hosts do not find a volume, if none is connected. Returns how many hosts are,
-    /// each of which may use it: they go on using it.
+    /// each of which may use it: they go on using it. Those counted that have gone and left commands
+    /// under way.
     pub async fn hide(&self, core: &Core, name: &str) -> usize {
         let subsystem = &self.offer.subsystem;
         if subsystem.hosts() == 0 {
@@ -185,7 +195,9 @@ impl NvmeNamespaces {
                 self.show(core, name).await;
             }
         }
-        subsystem.hosts()
+        let sizes = self.sizes.borrow();
+        let hidden = sizes.values().filter(|(volume, _)| volume.name() == name);
+        subsystem.hosts() + hidden.map(|(volume, _)| volume.remains().count()).sum::<usize>()
     }
 
     /// A volume that was hidden is found again; hosts that came meanwhile hear of it.
@@ -258,14 +270,30 @@ struct NvmeState {
     exports: NvmeNamespaces,
     stopping: Latch,
     connections: Connections,
+    /// Connections whose host has not proved its name yet, or only asks what there is.
+    unproved: RefCell<BTreeMap<u64, Arc<AtomicBool>>>,
+}
+
+impl NvmeState {
+    /// Of connections that any host can have, the oldest make way.
+    fn make_way(&self) {
+        let mut unproved = self.unproved.borrow_mut();
+        unproved.retain(|_, proved| !proved.load(Ordering::Relaxed));
+        while unproved.len() >= UNPROVED_MAX
+            && let Some((id, _)) = unproved.pop_first()
+        {
+            self.connections.tell(id);
+        }
+    }
 }
 
 async fn accept(core: Core, listener: Listener, state: Rc<NvmeState>) {
     let connections_max = state.exports.offer.limits.connections_max as usize;
     loop {
         match race(core.accept(&listener), state.stopping.wait()).await {
-            // An idle queue is in use all the same: none makes way for another one. A host that
-            // says nothing is given up by its first command's deadline or its keep-alive time.
+            // An idle queue is in use all the same: none of a host that has proved its name makes
+            // way for another one. A host that says nothing is given up by its first command's
+            // deadline or its keep-alive time.
             Either::First(Ok(stream)) if state.connections.count() >= connections_max => {
                 stream.shutdown();
             }
@@ -278,15 +306,19 @@ async fn accept(core: Core, listener: Listener, state: Rc<NvmeState>) {
 
 /// Starts a connection.
 fn admit(core: &Core, state: &Rc<NvmeState>, stream: Stream) {
+    state.make_way();
     let Begun { id, core: ix, stop } = state.connections.begin();
+    let proved = Arc::new(AtomicBool::new(false));
+    state.unproved.borrow_mut().insert(id, proved.clone());
     let key = state.exports.offer.key();
     let ended = core.call(ix, move |core| async move {
         let shard = core.local::<NvmeShard>(key).expect("shards outlive the connections");
-        connection::serve(core, shard, stream, id, stop).await;
+        connection::serve(core, shard, stream, Admitted { id, stop, proved }).await;
     });
     let state = state.clone();
     core.spawn(async move {
         ended.await;
+        state.unproved.borrow_mut().remove(&id);
         state.connections.end(id, ix);
     });
 }

@@ -314,7 +314,7 @@ struct ControllerState {
     ended: bool,
     /// Its register CC.
     configuration: u32,
-    /// The connections of its queues but the admin queue.
+    /// The connections of its queues but the admin queue, until every command of theirs has ended.
     queues: BTreeMap<u16, Sender<Disconnect>>,
 }
 
@@ -323,7 +323,12 @@ impl ControllerState {
     fn status(&self) -> u32 {
         const SHUTDOWN_COMPLETE: u32 = 0b10 << 2;
         let shutdown = if self.configuration & SHUTDOWN != 0 { SHUTDOWN_COMPLETE } else { 0 };
-        self.configuration & ENABLE | shutdown
+        let ready = self.configuration & ENABLE != 0 || !self.queues.is_empty();
+        if ready { ENABLE | shutdown } else { shutdown }
+    }
+
+    fn is_enabled(&self) -> bool {
+        self.configuration & (ENABLE | SHUTDOWN) == ENABLE
     }
 }
 
@@ -353,15 +358,17 @@ impl Controller {
         self.lock().configuration
     }
 
-    /// Its register CSTS: ready while it is enabled, shut down once that was asked for. Nothing is
-    /// kept that would have to be written first: what was not flushed need not survive.
+    /// Its register CSTS: ready while it is enabled, and after that until its queues have ended with
+    /// every command, since a host gives them again once it is not. Shut down once that was asked
+    /// for: nothing is kept that would have to be written first, and what was not flushed need not
+    /// survive.
     pub(super) fn status(&self) -> u32 {
         self.lock().status()
     }
 
     /// Whether it is enabled and not shut down.
     pub(super) fn is_ready(&self) -> bool {
-        self.status() == ENABLE
+        self.lock().is_enabled()
     }
 
     /// The host writes CC. A controller that is disabled loses its queues.
@@ -391,7 +398,7 @@ impl Controller {
     pub(super) fn join(&self, queue: u16, disconnect: Sender<Disconnect>) -> Result<(), NvmeStatus> {
         // Under one lock with what ends queues: either the queue is refused, or it is ended too.
         let mut state = self.lock();
-        if state.ended || state.status() != ENABLE || self.is_discovery {
+        if state.ended || !state.is_enabled() || self.is_discovery {
             return Err(NvmeStatus::SEQUENCE);
         }
         if queue == 0 || queue > IO_QUEUES_MAX {
@@ -404,7 +411,7 @@ impl Controller {
         Ok(())
     }
 
-    /// The connection of a queue ended.
+    /// The connection of a queue ended, and every command that it brought.
     pub(super) fn leave(&self, queue: u16) {
         self.lock().queues.remove(&queue);
     }

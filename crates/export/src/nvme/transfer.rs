@@ -1,17 +1,18 @@
 //! Commands of queues for reads and writes: carrying them out, and asking for the data of those
 //! that are too long to have it with them.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use wattle_engine::VolumeError;
 use wattle_engine::volume::qos::QosCost;
-use wattle_engine::{Volume, VolumeError};
 use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Durability};
 
 use super::command::{
     FABRICS, IoPlan, IoRange, NSID_ALL, NvmeCommand, NvmeStatus, decide_io, discard_ranges, io_opcodes,
 };
-use super::connection::{Namespace, QueueConnection, ReadEnd};
+use super::connection::{Namespace, Opened, QueueConnection, ReadEnd};
 use super::limits::TRANSFER_BYTES_MAX;
 use super::pdu::{FaultStatus, HostData, PduFault, PduFrame};
 use super::reservation::{CommandAdmission, DataAccess};
@@ -56,7 +57,7 @@ impl QueueConnection {
     ) -> Result<(), ReadEnd> {
         let id = command.id();
         if command.opcode() == io_opcodes::FLUSH && command.nsid() == NSID_ALL {
-            let hold = self.account.take(&self.core, 0).await;
+            let hold = self.presence.take(&self.account, 0).await;
             self.skip_data(frame, input).await?;
             self.flush_all(id, hold);
             return Ok(());
@@ -74,7 +75,7 @@ impl QueueConnection {
             }
         };
         let (Ok(plan), Some(namespace)) = (planned, found) else {
-            let hold = self.account.take(&self.core, 0).await;
+            let hold = self.presence.take(&self.account, 0).await;
             self.skip_data(frame, input).await?;
             self.complete(id, planned.err().unwrap_or(NvmeStatus::INVALID_NAMESPACE), 0, Some(hold));
             return Ok(());
@@ -84,7 +85,7 @@ impl QueueConnection {
             IoPlan::Write(_, _, true) | IoPlan::Discard(_) => charged_bytes(frame.data_bytes as u64),
             _ => 0,
         };
-        let hold = self.account.take(&self.core, bytes).await;
+        let hold = self.presence.take(&self.account, bytes).await;
         let data = match plan {
             IoPlan::Write(_, _, true) | IoPlan::Discard(_) => match self.receive_data(frame, input).await? {
                 (data, true) => Some(data.freeze()),
@@ -110,19 +111,26 @@ impl QueueConnection {
         Ok(())
     }
 
-    /// A namespace's volume, as this host's client of it.
-    fn volume_of(&self, namespace: &Rc<Namespace>) -> Volume {
+    /// A namespace, as this queue uses it.
+    fn open(&self, namespace: &Rc<Namespace>) -> Rc<Opened> {
         let mut opened = self.opened.borrow_mut();
-        if let Some((of, volume)) = opened.get(&namespace.nsid)
-            && of.as_ptr() == Rc::as_ptr(namespace)
+        if let Some(found) = opened.get(&namespace.nsid)
+            && found.of.as_ptr() == Rc::as_ptr(namespace)
         {
-            return volume.clone();
+            return found.clone();
         }
         let client = self.queue.get().map(|queue| queue.controller.client);
         let volume =
             client.map_or_else(|| namespace.volume.clone(), |client| namespace.volume.for_client(client));
-        opened.insert(namespace.nsid, (Rc::downgrade(namespace), volume.clone()));
-        volume
+        let found = Rc::new(Opened {
+            of: Rc::downgrade(namespace),
+            remains: namespace.remains.clone(),
+            volume,
+            may_begin: Cell::new(false),
+            under_way: Rc::default(),
+        });
+        opened.insert(namespace.nsid, found.clone());
+        found
     }
 
     /// Does what a command asks for, and completes it.
@@ -134,7 +142,11 @@ impl QueueConnection {
         data: Option<Buf>,
         hold: Hold,
     ) {
-        match self.execute(plan, namespace, data).await {
+        let opened = self.open(namespace);
+        let begun = opened.under_way.begin();
+        let done = self.execute(plan, namespace, &opened, data).await;
+        drop(begun);
+        match done {
             Ok(Some(data)) => self.complete_with(id, data, Some(hold)),
             Ok(None) => self.complete(id, NvmeStatus::SUCCESS, 0, Some(hold)),
             Err(status) => self.complete(id, status, 0, Some(hold)),
@@ -149,14 +161,18 @@ impl QueueConnection {
         &self,
         plan: IoPlan,
         namespace: &Rc<Namespace>,
+        opened: &Opened,
         data: Option<Buf>,
     ) -> Result<Option<Buf>, NvmeStatus> {
-        let volume = &self.volume_of(namespace);
+        let (volume, presence) = (&opened.volume, &self.presence);
+        if !opened.may_begin.get() {
+            presence.unless_gone(opened.remains.none(&self.core)).await?;
+            opened.may_begin.set(true);
+        }
         let admit = || self.admit(namespace, plan.access());
-        let fault = |error| status_of(error, NvmeStatus::WRITE_FAULT);
         match plan {
             IoPlan::Read(IoRange { offset_bytes, length_bytes }) => {
-                let turn = volume.turn(QosCost::read(length_bytes)).await;
+                let turn = presence.turn(volume, QosCost::read(length_bytes)).await?;
                 let _admission = admit()?;
                 let (result, buf) = turn.read(offset_bytes, BufMut::alloc(length_bytes as usize)).await;
                 result.map_err(|error| status_of(error, NvmeStatus::READ_ERROR))?;
@@ -164,18 +180,17 @@ impl QueueConnection {
             }
             IoPlan::Write(IoRange { offset_bytes, length_bytes }, durability, _) => {
                 let data = data.expect("a write was read with its data");
-                let turn = volume.turn(QosCost::write(length_bytes)).await;
+                let turn = presence.turn(volume, QosCost::write(length_bytes)).await?;
                 let _admission = admit()?;
-                turn.write(offset_bytes, data, durability).await.map_err(fault)?;
+                turn.write(offset_bytes, data, durability).await?;
             }
             IoPlan::Flush => {
                 let _admission = admit()?;
-                volume.flush().await.map_err(fault)?;
+                volume.flush().await?;
             }
             IoPlan::WriteZeroes(IoRange { offset_bytes, length_bytes }, unmap, durability) => {
-                let turn = volume.turn(QosCost::zeroes(length_bytes)).await;
-                let _admission = admit()?;
-                turn.write_zeroes(offset_bytes, length_bytes, unmap, durability).await.map_err(fault)?;
+                let range = offset_bytes..offset_bytes + length_bytes;
+                presence.write_zeroes(volume, range, (unmap, durability), admit).await?;
             }
             IoPlan::Discard(count) => {
                 // Also of one without ranges.
@@ -184,9 +199,7 @@ impl QueueConnection {
                 let ranges = discard_ranges(&data, count, volume.size_bytes())?;
                 for IoRange { offset_bytes, length_bytes } in ranges {
                     if length_bytes > 0 {
-                        let turn = volume.turn(QosCost::discard()).await;
-                        let _admission = admit()?;
-                        turn.discard(offset_bytes, length_bytes).await.map_err(fault)?;
+                        presence.discard(volume, offset_bytes..offset_bytes + length_bytes, admit).await?;
                     }
                 }
             }
@@ -310,6 +323,13 @@ pub(super) fn charged_bytes(length: u64) -> u64 {
     match length {
         0 => 0,
         _ => length.next_power_of_two().max(BUF_ALIGN_BYTES as u64),
+    }
+}
+
+impl From<VolumeError> for NvmeStatus {
+    /// What a host is told about a write that failed.
+    fn from(error: VolumeError) -> Self {
+        status_of(error, Self::WRITE_FAULT)
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::VolumeRef;
+use wattle_engine::volume::Remains;
 use wattle_rt::Instant;
 use wattle_rt::sync::{Latch, Notify};
 
@@ -33,9 +35,11 @@ pub(super) struct Disk {
     pub(super) volume: VolumeRef,
     /// Connections now.
     pub(super) sessions: RefCell<Vec<Rc<Told>>>,
-    /// How often [`Draining`] is held.
-    pub(super) draining: Cell<usize>,
-    pub(super) drained: Notify,
+    /// What ends, a queue or all of a connection's, as long as requests of it are under way, and
+    /// what clients of other fronts left behind.
+    pub(super) remains: Arc<Remains>,
+    /// A connection has ended.
+    pub(super) one_ended: Notify,
     /// For the core of the next connection's first queue.
     pub(super) first_core: Cell<usize>,
     pub(super) report: FaultReport,
@@ -48,30 +52,4 @@ pub(super) struct Told {
     pub(super) stop: Latch,
     /// The volume has another size.
     pub(super) resized: Latch,
-}
-
-impl Disk {
-    /// Waits until nothing is under way in queues that end.
-    pub(super) async fn wait_until_drained(&self) {
-        while self.draining.get() > 0 {
-            self.drained.wait().await;
-        }
-    }
-}
-
-/// A queue ends, or all of a connection's: no other begins as long as this is held.
-pub(super) struct Draining(Rc<Disk>);
-
-impl Draining {
-    pub(super) fn of(disk: &Rc<Disk>) -> Self {
-        disk.draining.set(disk.draining.get() + 1);
-        Self(disk.clone())
-    }
-}
-
-impl Drop for Draining {
-    fn drop(&mut self) {
-        self.0.draining.set(self.0.draining.get() - 1);
-        self.0.drained.notify_all();
-    }
 }

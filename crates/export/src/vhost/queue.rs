@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use wattle_engine::volume::qos::QosCost;
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::{BUF_ALIGN_BYTES, BufMut, Core, Doorbell, Durability, Instant, OpFuture, Stream, race};
@@ -25,6 +26,7 @@ use super::device::{DiskFacts, SERIAL_BYTES};
 use super::memory::GuestMemory;
 use super::request::{BlockCommand, BlockRequest, BlockStatus, NotARequest, copy_in, copy_out, part_of};
 use super::ring::{Chain, ChainToken, GuestRing, RingFault, Segment};
+use crate::pieces::in_pieces;
 
 /// Memory of the requests that a queue has begun; further requests wait in the ring. With one more
 /// piece on top, a guest that uses all of its 64 queues holds 64 x (8 + 4) MiB at most.
@@ -308,9 +310,20 @@ impl Queue {
 
     async fn change(&self, ranges: &[(u64, u64, Option<wattle_rt::Unmap>)]) -> Result<(), VolumeError> {
         for &(offset, len, zeroes) in ranges {
+            let range = offset..offset + len;
+            // What a hypervisor that has gone asked for is not waited for by the next one for hours.
+            let may = || if self.severed.get() { Err(VolumeError::Stopped) } else { Ok(()) };
             match zeroes {
-                Some(unmap) => self.volume.write_zeroes(offset, len, unmap, self.durability).await?,
-                None => self.volume.discard(offset, len).await?,
+                Some(unmap) => {
+                    let turn = self.volume.turn(QosCost::zeroes(len)).await;
+                    let zero = async |at, len| turn.write_zeroes(at, len, unmap, self.durability).await;
+                    in_pieces(&self.core, &self.volume, range, may, zero).await?;
+                }
+                None => {
+                    let turn = self.volume.turn(QosCost::discard()).await;
+                    let discard = async |at, len| turn.discard(at, len).await;
+                    in_pieces(&self.core, &self.volume, range, may, discard).await?;
+                }
             }
         }
         Ok(())

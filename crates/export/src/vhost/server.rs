@@ -94,10 +94,10 @@ impl VhostServer {
         let listener =
             Listener::unix(&path).map_err(|error| SocketError { path: path.clone(), error })?.reserved();
         let disk = Rc::new(Disk {
+            remains: volume.remains(),
             volume,
             sessions: RefCell::default(),
-            draining: Cell::new(0),
-            drained: Notify::new(),
+            one_ended: Notify::new(),
             first_core: Cell::new(self.0.core.index().0),
             report: self.report(&path),
         });
@@ -171,7 +171,7 @@ impl Offered {
         self.accepting.await;
         self.disk.sessions.borrow().iter().for_each(|told| told.stop.set());
         while !self.disk.sessions.borrow().is_empty() {
-            self.disk.drained.wait().await;
+            self.disk.one_ended.wait().await;
         }
     }
 }

@@ -16,6 +16,7 @@ use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wattle_engine::VolumeError;
 use wattle_engine::volume::qos::QosClient;
@@ -24,7 +25,7 @@ use wattle_rt::sync::Latch;
 use wattle_rt::{Core, CoreIx, Doorbell, Either, IoError, SharedMemory, Stream, race};
 
 use super::device::{CONFIG_BYTES_MAX, DiskFacts, QUEUES_MAX, feature, serial};
-use super::disk::{Disk, Draining, Told};
+use super::disk::{Disk, Told};
 use super::memory::{GuestMemory, GuestRegion};
 use super::message::{
     FrontHeader, FrontMessage, HEADER_BYTES, LogFacts, MessageFault, REGIONS_AT_ONCE_MAX, RegionFacts,
@@ -43,6 +44,9 @@ const PROTOCOL: u64 = protocol::MQ
     | protocol::INFLIGHT
     | protocol::RESET_DEVICE
     | protocol::MEMORY_SLOTS;
+
+/// A server that stops completes what guests asked for this long.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Why a connection ended that the hypervisor did not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -154,15 +158,18 @@ pub(super) async fn converse(
         faulted: Rc::default(),
     };
     let ended = session.listen().await;
-    let draining = Draining::of(&disk);
+    let remain = disk.remains.hold();
     if told.stop.is_set() {
-        // What was begun is completed, as long as there is a hypervisor to complete it for.
-        race(gone(&core, &stream), session.stop_all(false)).await;
+        // What was begun is completed, as long as there is a hypervisor to complete it for, and for
+        // so long: what is not, it asks the next server for.
+        let over = race(gone(&core, &stream), core.sleep(DRAIN_TIME_MAX));
+        race(over, session.stop_all(false)).await;
     }
     session.stop_all(true).await;
     stream.shutdown();
     disk.sessions.borrow_mut().retain(|other| !Rc::ptr_eq(other, &told));
-    drop(draining);
+    disk.one_ended.notify_all();
+    drop(remain);
     ended
 }
 
@@ -447,7 +454,7 @@ impl Session {
             // Another event: the queue is taken up anew where it is.
             self.stop(ix).await?;
         }
-        self.disk.wait_until_drained().await;
+        self.disk.remains.none(&self.core).await;
         let parts = self.parts_of(ix, kick)?;
         let core = CoreIx((self.first_core + ix as usize) % self.core.cores());
         let running = RunningQueue { core, name: Arc::new(()) };
@@ -517,7 +524,7 @@ impl Session {
         let queue = self.queue(ix)?;
         let Some(running) = &queue.running else { return Ok(queue.base) };
         let (core, key) = (running.core, running.key());
-        let _draining = Draining::of(&self.disk);
+        let _remain = self.disk.remains.hold();
         let stop = self.core.call(core, move |core| async move {
             let base = core.local::<Queue>(key)?.stop().await;
             core.take_local::<Queue>(key);

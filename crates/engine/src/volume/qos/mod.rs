@@ -28,8 +28,8 @@ use std::time::Duration;
 
 use wattle_rt::{Core, Either, Instant, race};
 
-use super::VolumeRef;
 use super::changes::{ChangeMap, Changes, CheckpointError};
+use super::{Remains, VolumeRef};
 use crate::cores;
 pub use limits::{
     QOS_BURSTS, QOS_GOALS, QOS_RATES, QOS_WEIGHTS, QosCost, QosLimits, QosRate, QosRates, QosScope, QosUnit,
@@ -102,6 +102,12 @@ impl GovernedHandle {
     #[must_use]
     pub fn checkpoints(&self) -> Vec<Arc<ChangeMap>> {
         self.shared.changes.maps()
+    }
+
+    /// What clients that have gone left behind.
+    #[must_use]
+    pub fn remains(&self) -> Arc<Remains> {
+        self.shared.remains.clone()
     }
 
     /// What is set.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use wattle_rt::sync::{Notify, Semaphore};
 use wattle_rt::{Core, CoreIx};
 
+use super::super::Remains;
 use super::super::changes::Changes;
 use super::depth::{self, Verdict, Window};
 use super::lane::Lane;
@@ -168,6 +169,8 @@ pub(super) struct VolumeShared {
     pub limits: Mutex<QosLimits>,
     /// What clients have changed since checkpoints.
     pub changes: Changes,
+    /// What clients that have gone left behind.
+    pub remains: Arc<Remains>,
 }
 
 impl VolumeShared {
@@ -188,6 +191,7 @@ impl VolumeShared {
             heavy_cores: AtomicU32::new(0),
             limits: Mutex::new(limits),
             changes: Changes::default(),
+            remains: Arc::default(),
         }
     }
 

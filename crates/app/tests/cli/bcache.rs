@@ -122,7 +122,7 @@ fn cache_devices_and_damaged_superblocks_are_named() {
     run(["cat", &device]).failed(1, "WTL-0348", &["the checksum of the superblock"]);
     // A partition table that was made later.
     let device = backing(&room, "partitioned", &content()).unwrap();
-    tool("sh", ["-c", &format!("echo 4096,8192,83 | sfdisk -q {device}")]);
+    tool("sh", ["-c", &format!("echo 4096,8192,83 | sfdisk -q --no-tell-kernel {device}")]);
     let said = run(["scan", &device]);
     assert!(!said.text().contains("bcache backing device,"), "{}", said.text());
 }

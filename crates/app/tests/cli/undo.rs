@@ -97,7 +97,8 @@ fn after_erase_nothing_is_found_and_undo_brings_all_of_it_back() {
         let name = room.device("disk", size << 20);
         match maker.split_once(' ') {
             Some(("sfdisk", label)) => {
-                let line = format!("printf 'label: {label}\\n,10M\\n,\\n' | sfdisk -q {name}");
+                let line =
+                    format!("printf 'label: {label}\\n,10M\\n,\\n' | sfdisk -q --no-tell-kernel {name}");
                 tool("sh", ["-c", &line]);
             }
             Some(("wattle", "pv")) => {

@@ -143,7 +143,7 @@ fn drive_of(room: &Room, drive: usize, parts: &[Vec<String>]) -> String {
     }
     let script = room.name("table");
     fs::write(&script, table).unwrap();
-    tool("sh", ["-c", &format!("sfdisk -q --no-reread '{image}' < '{script}'")]);
+    tool("sh", ["-c", &format!("sfdisk -q --no-reread --no-tell-kernel '{image}' < '{script}'")]);
     places.into_iter().for_each(|(start, member)| put(&image, start, member));
     image
 }

@@ -21,7 +21,7 @@ use super::limits::{
 };
 use super::pdu::PduFrame;
 use super::reservation::{ReservationLog, opcodes as reserve};
-use super::subsystem::{DISCOVERY_NQN, Host, NamespaceNews, registers};
+use super::subsystem::{DISCOVERY_NQN, Host, JoinedQueue, NamespaceNews, registers};
 use super::transfer::charged_bytes;
 use crate::clients::input::Input;
 use crate::clients::memory::Hold;
@@ -215,7 +215,8 @@ impl QueueConnection {
                 return Err(ConnectRequest::wrong_command(42));
             }
             let (disconnect, asked_to) = mailbox();
-            controller.join(asked.queue, disconnect).map_err(|status| (status, 0))?;
+            let joined = JoinedQueue { disconnect, proved: self.proved.clone() };
+            controller.join(asked.queue, joined).map_err(|status| (status, 0))?;
             let id = controller.id;
             self.connect(
                 Queue { number: asked.queue, entries, flow_control, controller },

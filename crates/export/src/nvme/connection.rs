@@ -114,7 +114,7 @@ pub(super) struct QueueConnection {
     pub(super) exchange: RefCell<Option<Exchange>>,
     /// The connection is a queue of a host that need not prove anything any more.
     pub(super) connected: Latch,
-    proved: Arc<AtomicBool>,
+    pub(super) proved: Arc<AtomicBool>,
     /// The controller ends this queue, or it has ended.
     pub(super) stopping: Rc<Latch>,
     ids: RefCell<CommandIds>,
@@ -282,12 +282,12 @@ pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, admi
         match queue.number {
             0 => shard.subsystem.end(&queue.controller),
             number => {
-                let controller = queue.controller.clone();
+                let (controller, proved) = (queue.controller.clone(), connection.proved.clone());
                 let leave = async move {
                     for ended in under_way {
                         ended.await;
                     }
-                    controller.leave(number);
+                    controller.leave(number, &proved);
                 };
                 core.spawn(leave);
             }
@@ -295,8 +295,8 @@ pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, admi
     }
     // Whatever ended the reading: answers that the host does not take keep memory, and the
     // connection its place, for so long and no longer.
-    let is_proved = connection.proved.load(Ordering::Relaxed);
-    let patience = if is_proved { shard.limits.drain_time_max } else { Duration::ZERO };
+    let makes_way = told.is_set() && !connection.proved.load(Ordering::Relaxed);
+    let patience = if makes_way { Duration::ZERO } else { shard.limits.drain_time_max };
     race(&mut writer, core.sleep(patience)).await;
     connection.presence.end();
     stream.shutdown();

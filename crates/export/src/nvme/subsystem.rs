@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
@@ -315,7 +316,14 @@ struct ControllerState {
     /// Its register CC.
     configuration: u32,
     /// The connections of its queues but the admin queue, until every command of theirs has ended.
-    queues: BTreeMap<u16, Sender<Disconnect>>,
+    queues: BTreeMap<u16, JoinedQueue>,
+}
+
+/// A connection that is a queue of a controller.
+pub(super) struct JoinedQueue {
+    pub(super) disconnect: Sender<Disconnect>,
+    /// The host has proved its name there, or need not.
+    pub(super) proved: Arc<AtomicBool>,
 }
 
 impl ControllerState {
@@ -391,11 +399,12 @@ impl Controller {
         Ok(())
     }
 
-    /// A connection becomes one of its queues, and is sent [`Disconnect`] when that is to end.
+    /// A connection becomes one of its queues, and is sent [`Disconnect`] when that is to end. One
+    /// whose host has not proved its name makes way for it: any host can say that it is this one.
     ///
     /// # Errors
     /// It has no such queue, or has it already.
-    pub(super) fn join(&self, queue: u16, disconnect: Sender<Disconnect>) -> Result<(), NvmeStatus> {
+    pub(super) fn join(&self, queue: u16, joined: JoinedQueue) -> Result<(), NvmeStatus> {
         // Under one lock with what ends queues: either the queue is refused, or it is ended too.
         let mut state = self.lock();
         if state.ended || !state.is_enabled() || self.is_discovery {
@@ -404,22 +413,29 @@ impl Controller {
         if queue == 0 || queue > IO_QUEUES_MAX {
             return Err(NvmeStatus::CONNECT_INVALID);
         }
-        if state.queues.contains_key(&queue) {
-            return Err(NvmeStatus::CONNECT_BUSY);
+        if let Some(before) = state.queues.get(&queue) {
+            if before.proved.load(Ordering::Relaxed) {
+                return Err(NvmeStatus::CONNECT_BUSY);
+            }
+            // An error says that the connection has ended by itself.
+            let _ = before.disconnect.send(Disconnect);
         }
-        state.queues.insert(queue, disconnect);
+        state.queues.insert(queue, joined);
         Ok(())
     }
 
     /// The connection of a queue ended, and every command that it brought.
-    pub(super) fn leave(&self, queue: u16) {
-        self.lock().queues.remove(&queue);
+    pub(super) fn leave(&self, queue: u16, proved: &Arc<AtomicBool>) {
+        let mut state = self.lock();
+        if state.queues.get(&queue).is_some_and(|joined| Arc::ptr_eq(&joined.proved, proved)) {
+            state.queues.remove(&queue);
+        }
     }
 
     fn disconnect_queues(&self) {
-        for disconnect in self.lock().queues.values() {
+        for joined in self.lock().queues.values() {
             // An error says that the connection has ended by itself.
-            let _ = disconnect.send(Disconnect);
+            let _ = joined.disconnect.send(Disconnect);
         }
     }
 }
@@ -453,20 +469,28 @@ mod tests {
         let host = Host { nqn: "nqn.h".to_owned(), id: [1; 16] };
         let (changed, _changes) = mailbox();
         let controller = subsystem.admit(host, false, changed).unwrap();
+        let proved = Arc::new(AtomicBool::new(true));
         let join = |queue| {
             let (disconnect, asked) = mailbox();
-            controller.join(queue, disconnect).map(|()| asked)
+            let joined = JoinedQueue { disconnect, proved: proved.clone() };
+            controller.join(queue, joined).map(|()| asked)
         };
         assert_eq!(join(1).err(), Some(NvmeStatus::SEQUENCE));
         assert_eq!(controller.configure(0x0046_0011), Err(NvmeStatus::INVALID_FIELD));
         controller.configure(0x0046_0001).unwrap();
         let mut first = join(1).unwrap();
         assert_eq!(join(1).err(), Some(NvmeStatus::CONNECT_BUSY));
+        // Of a stranger it would have been this one.
+        proved.store(false, Ordering::Relaxed);
+        let mut again = join(1).unwrap();
+        assert!(first.try_recv().is_some() && again.try_recv().is_none());
+        controller.leave(1, &Arc::default());
+        assert_eq!(controller.status(), ENABLE);
         assert_eq!(join(0).err(), Some(NvmeStatus::CONNECT_INVALID));
         assert_eq!(join(IO_QUEUES_MAX + 1).err(), Some(NvmeStatus::CONNECT_INVALID));
-        assert!(first.try_recv().is_none());
+        assert!(again.try_recv().is_none());
         subsystem.end(&controller);
-        assert!(first.try_recv().is_some());
+        assert!(again.try_recv().is_some());
         assert!(subsystem.controller(controller.id).is_none());
         // One that found the controller before it ended.
         assert_eq!(join(2).err(), Some(NvmeStatus::SEQUENCE));

@@ -18,9 +18,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::volume::qos::QosCost;
-use wattle_engine::{Volume, VolumeError};
+use wattle_engine::{Volume, VolumeError, VolumeTurn};
 use wattle_rt::sync::{Latch, Notify};
-use wattle_rt::{BUF_ALIGN_BYTES, BufMut, Core, Doorbell, Durability, Instant, OpFuture, Stream, race};
+use wattle_rt::{
+    BUF_ALIGN_BYTES, BufMut, Core, Doorbell, Durability, Either, Instant, OpFuture, Stream, race,
+};
 
 use super::device::{DiskFacts, SERIAL_BYTES};
 use super::memory::GuestMemory;
@@ -79,7 +81,7 @@ pub(super) struct Queue {
     /// Something completed, or the queue is to be something else.
     changed: Notify,
     stopping: Cell<bool>,
-    severed: Cell<bool>,
+    severed: Latch,
     ended: Latch,
 }
 
@@ -100,7 +102,7 @@ impl Queue {
             completed: Cell::new(false),
             changed: Notify::new(),
             stopping: Cell::new(false),
-            severed: Cell::new(false),
+            severed: Latch::new(),
             ended: Latch::new(),
         })
     }
@@ -110,7 +112,7 @@ impl Queue {
     pub(super) async fn serve(self: Rc<Self>) -> Result<(), QueueFault> {
         let served = self.clone().turn().await;
         if served.is_err() {
-            self.severed.set(true);
+            self.severed.set();
         }
         while self.requests.get() > 0 {
             self.tell();
@@ -123,7 +125,9 @@ impl Queue {
 
     /// Takes nothing more from now on. A severed queue completes nothing more either.
     pub(super) fn end(&self, sever: bool) {
-        self.severed.set(self.severed.get() || sever);
+        if sever {
+            self.severed.set();
+        }
         self.stopping.set(true);
         self.changed.notify_all();
     }
@@ -227,7 +231,7 @@ impl Queue {
     /// completed.
     fn tell(&self) -> bool {
         let completed = self.completed.replace(false);
-        if completed && !self.severed.get() && self.ring.borrow_mut().wants_call() {
+        if completed && !self.severed.is_set() && self.ring.borrow_mut().wants_call() {
             self.call();
         }
         completed
@@ -237,7 +241,7 @@ impl Queue {
         let (status, filled) = self.execute(memory, &request).await;
         self.requests.set(self.requests.get() - 1);
         self.held_bytes.set(self.held_bytes.get() - charged_bytes(&request));
-        if !self.severed.get() && memory.write(request.status_at, &[status as u8]).is_ok() {
+        if !self.severed.is_set() && memory.write(request.status_at, &[status as u8]).is_ok() {
             let written = u32::try_from(filled).unwrap_or(u32::MAX).saturating_add(1);
             self.ring.borrow_mut().complete(token, written);
         }
@@ -250,7 +254,7 @@ impl Queue {
         let done = match &request.command {
             BlockCommand::Nothing(status) => return (*status, 0),
             BlockCommand::Serial => {
-                let filled = !self.severed.get() && copy_in(memory, &request.data, &self.serial).is_ok();
+                let filled = !self.severed.is_set() && copy_in(memory, &request.data, &self.serial).is_ok();
                 return if filled {
                     (BlockStatus::Ok, SERIAL_BYTES as u64)
                 } else {
@@ -291,36 +295,48 @@ impl Queue {
     }
 
     async fn read(&self, memory: &GuestMemory, offset: u64, data: &[Segment]) -> Result<(), VolumeError> {
-        let (result, buf) = self.volume.read(offset, BufMut::alloc(bytes_of(data))).await;
+        let len = bytes_of(data);
+        let turn = self.volume_turn(QosCost::read(len as u64)).await?;
+        let (result, buf) = turn.read(offset, BufMut::alloc(len)).await;
         result?;
-        if !self.severed.get() {
+        if !self.severed.is_set() {
             copy_in(memory, data, &buf).map_err(|_| VolumeError::OutOfRange)?;
         }
         Ok(())
     }
 
     async fn write(&self, memory: &GuestMemory, offset: u64, data: &[Segment]) -> Result<(), VolumeError> {
-        if self.severed.get() {
+        if self.severed.is_set() {
             return Err(VolumeError::Stopped);
         }
         let mut buf = BufMut::alloc(bytes_of(data));
         copy_out(memory, data, &mut buf).map_err(|_| VolumeError::OutOfRange)?;
-        self.volume.write(offset, buf.freeze(), self.durability).await
+        let turn = self.volume_turn(QosCost::write(buf.len() as u64)).await?;
+        turn.write(offset, buf.freeze(), self.durability).await
+    }
+
+    /// Waits until a request may go; an error if the queue is severed before: what a hypervisor that
+    /// has gone asked for is not begun any more.
+    async fn volume_turn(&self, cost: QosCost) -> Result<VolumeTurn<'_>, VolumeError> {
+        match race(self.volume.turn(cost), self.severed.wait()).await {
+            Either::First(turn) => Ok(turn),
+            Either::Second(()) => Err(VolumeError::Stopped),
+        }
     }
 
     async fn change(&self, ranges: &[(u64, u64, Option<wattle_rt::Unmap>)]) -> Result<(), VolumeError> {
         for &(offset, len, zeroes) in ranges {
             let range = offset..offset + len;
-            // What a hypervisor that has gone asked for is not waited for by the next one for hours.
-            let may = || if self.severed.get() { Err(VolumeError::Stopped) } else { Ok(()) };
+            // The next hypervisor does not wait for hours.
+            let may = || if self.severed.is_set() { Err(VolumeError::Stopped) } else { Ok(()) };
             match zeroes {
                 Some(unmap) => {
-                    let turn = self.volume.turn(QosCost::zeroes(len)).await;
+                    let turn = self.volume_turn(QosCost::zeroes(len)).await?;
                     let zero = async |at, len| turn.write_zeroes(at, len, unmap, self.durability).await;
                     in_pieces(&self.core, &self.volume, range, may, zero).await?;
                 }
                 None => {
-                    let turn = self.volume.turn(QosCost::discard()).await;
+                    let turn = self.volume_turn(QosCost::discard()).await?;
                     let discard = async |at, len| turn.discard(at, len).await;
                     in_pieces(&self.core, &self.volume, range, may, discard).await?;
                 }

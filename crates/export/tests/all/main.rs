@@ -3,6 +3,7 @@
 
 mod fuse;
 mod handshakes;
+mod left_behind;
 mod nvme;
 mod paths;
 mod peers;

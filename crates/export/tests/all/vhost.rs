@@ -272,15 +272,19 @@ fn no_queue_begins_before_what_a_stopping_one_had_begun_is_done() {
                 let next = Guest::connect(&rig, &Guest::memory()).await;
                 next.describe(0, 0).await;
                 let early = within(&rig.core, Duration::from_millis(300), next.kick(0)).await;
-                assert_eq!(early, None, "request {request}, killed {killed}");
+                // What is held back of a guest that is gone is not begun any more.
+                assert_eq!(early.is_some(), killed, "request {request}");
                 rig.hold(false).await;
-                // What was asked for above is answered once the old writes are done.
-                let (count, _) = rig.core.recv(&next.stream, BufMut::alloc(20)).await;
-                assert_eq!(count, Ok(20));
+                if !killed {
+                    // What was asked for above is answered once the old writes are done.
+                    let (count, _) = rig.core.recv(&next.stream, BufMut::alloc(20)).await;
+                    assert_eq!(count, Ok(20));
+                }
                 next.ask(front::SET_VRING_ENABLE, &words(&[0, 1]), None).await;
                 next.put(0, WRITE, 3, 2);
                 next.wait_for_used(0, 1).await;
-                assert_eq!((rig.byte_at(2).await, rig.byte_at(3).await), (1, 2));
+                rig.pause().await;
+                assert_eq!((rig.byte_at(2).await, rig.byte_at(3).await), (u8::from(!killed), 2));
                 let done = if killed { before } else { 4 };
                 assert_eq!(used(&memory, 1), done, "a guest that is gone is left alone");
                 drop(guest);

@@ -285,21 +285,29 @@ impl Core {
 
     /// Waits until the peer of a connection has closed it or will send no more, whatever of what it
     /// sent is still unread. Works on a duplicate.
+    ///
+    /// # Errors
+    /// It cannot be seen: in a simulated world, and without descriptors.
     #[track_caller]
-    pub fn hung_up(&self, fd: &impl AsFd) -> OpFuture<Result<(), IoError>> {
-        self.start_poll(fd, libc::POLLRDHUP)
+    pub fn hung_up(&self, stream: &Stream) -> OpFuture<Result<(), IoError>> {
+        match stream.descriptor() {
+            Some(fd) => self.start_poll(&fd, libc::POLLRDHUP),
+            None => self.unpolled(IoError::from_errno(libc::ENOTSUP)),
+        }
     }
 
     #[track_caller]
     fn start_poll(&self, fd: &impl AsFd, events: libc::c_short) -> OpFuture<Result<(), IoError>> {
-        let finish: Finish<Result<(), IoError>> = |result, _| result.map(drop);
         match fd.as_fd().try_clone_to_owned() {
-            Ok(fd) => self.start(Op::Poll { fd, events }, Outcome::Open, finish),
-            Err(error) => {
-                let known = Outcome::Known(Err(IoError::from_std(&error)));
-                self.start(Op::Flush { device: None }, known, finish)
-            }
+            Ok(fd) => self.start(Op::Poll { fd, events }, Outcome::Open, |result, _| result.map(drop)),
+            Err(error) => self.unpolled(IoError::from_std(&error)),
         }
+    }
+
+    #[track_caller]
+    fn unpolled(&self, error: IoError) -> OpFuture<Result<(), IoError>> {
+        let known = Outcome::Known(Err(error));
+        self.start(Op::Flush { device: None }, known, |result, _| result.map(drop))
     }
 
     // Tasks and cores.

@@ -277,6 +277,14 @@ impl Host {
         self.answer().await.map(|(_, result)| result)
     }
 
+    pub async fn property(&mut self, offset: u32) -> Result<u64, u16> {
+        let mut entry = self.command(0x7f);
+        entry[4..8].copy_from_slice(&[4, 0, 0, 0]);
+        entry[44..48].copy_from_slice(&offset.to_le_bytes());
+        self.submit(&entry, &[]).await;
+        self.answer().await.map(|(_, result)| result)
+    }
+
     pub async fn enable(&mut self) {
         self.set_property(0x14, 0x0046_0001).await.unwrap();
     }

@@ -7,8 +7,10 @@ mod reservations;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::left_behind::limited;
 use crate::support::{MIB, pattern, volume, within};
 use host::{HOST, Host, LOCAL, MOMENT, SECRET, with_guarded_target, with_target};
+use wattle_engine::volume::qos::QosLimits;
 use wattle_export::nbd::Limits;
 use wattle_export::nvme::{DISCOVERY_NQN, NvmeNamespaces, NvmeSecrets, NvmeVolume};
 
@@ -228,6 +230,60 @@ fn a_controller_ends_with_its_admin_queue_and_when_its_host_is_silent() {
         queue.read(0, 512).await.unwrap();
         assert!(within(&rig.core, MOMENT, queue.receive()).await.expect("it is closed").is_none());
         assert!(within(&rig.core, MOMENT, admin.receive()).await.expect("it is closed").is_none());
+    });
+}
+
+/// What limits hold back is not done when its queue has ended, whichever way: a host that comes
+/// back repeats it, and goes on.
+#[test]
+fn commands_of_a_queue_that_ended_are_not_done_behind_the_next_ones() {
+    with_target(2, Limits::default(), async |rig| {
+        let governed = rig.volume.governed().unwrap();
+        for is_reset in [true, false] {
+            governed.set(&rig.core, limited()).await;
+            let mut admin = rig.admin(0, 0).await;
+            let mut queue = rig.queue(0, admin.controller, 1, 0, 0).await;
+            for block in 1..=25 {
+                let entry = queue.io(1, block * 2048, 1 << 18, 1);
+                queue.submit(&entry, &vec![b'A'; 1 << 18]).await;
+            }
+            let entry = queue.io(1, 0, 4096, 1);
+            queue.submit(&entry, &[b'A'; 4096]).await;
+            rig.core.sleep(Duration::from_millis(300)).await;
+            if is_reset {
+                admin.set_property(0x14, 0x0046_0000).await.unwrap();
+                let is_off = async { while admin.property(0x1c).await.unwrap() & 1 == 1 {} };
+                within(&rig.core, MOMENT, is_off).await.expect("it is reset");
+                admin.enable().await;
+            } else {
+                queue.stream.shutdown();
+                drop(admin);
+                admin = rig.admin(1, 0).await;
+            }
+            let mut next = rig.queue(usize::from(!is_reset), admin.controller, 1, 0, 0).await;
+            next.write(0, &[b'B'; 4096]).await.unwrap();
+            governed.set(&rig.core, QosLimits::default()).await;
+            rig.core.sleep(Duration::from_millis(300)).await;
+            assert_eq!(next.read(0, 4096).await.unwrap(), [b'B'; 4096], "reset: {is_reset}");
+        }
+    });
+}
+
+/// Whoever has no secret can connect, and asks what there is.
+#[test]
+fn hosts_that_proved_nothing_make_way() {
+    with_target(2, Limits::default(), async |rig| {
+        let mut crowd = Vec::new();
+        for _ in 0..300 {
+            let mut stranger = Host::dial(&rig.core, rig.ports[0], 0).await;
+            stranger.connect(0, u16::MAX, DISCOVERY_NQN, 31, 0).await.unwrap();
+            crowd.push(stranger);
+        }
+        let mut admin = rig.admin(0, 0).await;
+        rig.queue(0, admin.controller, 1, 0, 0).await.write(0, &[1; 512]).await.unwrap();
+        assert!(admin.identify(1, 0).await.is_ok());
+        // The last ones are there.
+        crowd.last_mut().unwrap().enable().await;
     });
 }
 

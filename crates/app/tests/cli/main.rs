@@ -34,6 +34,7 @@ mod geometry;
 mod get_again;
 mod get_durable;
 mod get_twins;
+mod gone_clients;
 mod group_changes;
 mod group_orders;
 mod growing;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use wattle_rt::Core;
 
 /// How often a client that comes looks.
-const LOOK: Duration = Duration::from_millis(1);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// How many clients of one volume have gone with requests under way.
 #[derive(Debug, Default)]

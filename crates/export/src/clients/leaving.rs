@@ -21,7 +21,7 @@ use super::memory::{Account, Hold};
 use crate::pieces::in_pieces;
 
 /// How often what was left behind is looked at.
-const LOOK: Duration = Duration::from_millis(1);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Whether the client of a connection is there.
 pub(crate) struct Presence {

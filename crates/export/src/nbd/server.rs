@@ -149,9 +149,8 @@ impl NbdServerHandle {
     }
 
     /// Stops accepting, lets every request that was received in full finish and be answered, and
-    /// closes the connections. Takes as long as the slowest request, and at most
-    /// [`Limits::drain_time_max`] for clients that do not take their replies. The volumes stay
-    /// open.
+    /// closes the connections. Takes at most [`Limits::drain_time_max`]: requests that take longer
+    /// are not answered, and go on in the volumes, which stay open.
     pub async fn stop(self, core: &Core) {
         self.state.stopping.set();
         self.accepting.await;

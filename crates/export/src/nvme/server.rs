@@ -91,8 +91,8 @@ impl NvmeServerHandle {
     }
 
     /// Stops accepting, lets every command that was received in full finish and be answered, and
-    /// closes the connections. Takes as long as the slowest command, and at most
-    /// [`Limits::drain_time_max`] for hosts that do not take their answers. The volumes stay open.
+    /// closes the connections. Takes at most [`Limits::drain_time_max`]: commands that take longer
+    /// are not answered, and go on in the volumes, which stay open.
     pub async fn stop(self, core: &Core) {
         self.state.stopping.set();
         self.accepting.await;

@@ -24,6 +24,8 @@ pub struct SocketError {
     pub path: PathBuf,
     /// What is in the way.
     pub error: ListenError,
+    /// The volume of this server whose socket has that path already.
+    pub taken_by: Option<String>,
 }
 
 /// What an operator should know of a connection: the socket, and which rule was broken.
@@ -91,8 +93,10 @@ impl VhostServer {
     pub fn add(&self, volume: VolumeRef) -> Result<PathBuf, SocketError> {
         let name = volume.name().to_owned();
         let path = socket_of(&self.0.dir, &name);
-        let listener =
-            Listener::unix(&path).map_err(|error| SocketError { path: path.clone(), error })?.reserved();
+        let is_taken = |other: &&String| socket_of(&self.0.dir, other) == path;
+        let taken_by = self.0.disks.borrow().keys().find(is_taken).cloned();
+        let fault = |error| SocketError { path: path.clone(), error, taken_by: taken_by.clone() };
+        let listener = Listener::unix(&path).map_err(fault)?.reserved();
         let disk = Rc::new(Disk {
             remains: volume.remains(),
             volume,

@@ -293,6 +293,19 @@ fn no_queue_begins_before_what_a_stopping_one_had_begun_is_done() {
     }
 }
 
+/// A path means one disk, today and tomorrow.
+#[test]
+fn two_volumes_whose_sockets_would_be_one_are_refused() {
+    let serve = async move |core: Core| {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, other) =
+            (volume(&core, "a/b-c", MIB, false).await, volume(&core, "a-b/c", MIB, false).await);
+        let started = VhostServer::start(&core, directory.path().to_owned(), vec![one, other], |_, _| {});
+        assert_eq!(started.await.err().unwrap().taken_by.as_deref(), Some("a/b-c"));
+    };
+    run(RuntimeConfig::default(), serve).unwrap();
+}
+
 #[test]
 fn a_descriptor_that_could_let_the_server_wait_ends_the_connection() {
     with_disk(1, async |rig| {

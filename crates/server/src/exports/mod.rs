@@ -275,6 +275,11 @@ fn socket_problem(error: &SocketError) -> Problem {
         let next = "name a directory with a shorter path, or rename the volume";
         return Problem::new(Code::ListenFailed, what, why, next);
     }
+    if let Some(other) = &error.taken_by {
+        let why = format!("it is the socket of the volume {other} of this server");
+        let next = "serve the two with two servers, in two directories: -V names volumes";
+        return Problem::new(Code::ListenFailed, what, why, next);
+    }
     Problem::new(Code::ListenFailed, what, error.error.to_string(), listen_next(error.error))
         .transient(error.error == ListenError::InUse)
 }

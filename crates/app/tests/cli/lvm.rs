@@ -268,7 +268,9 @@ pub fn judge(dir: &Path, files: &[String], words: &str) -> Option<Vec<String>> {
         .lines()
         .find(|line| line.contains("WARNING") && !usual.iter().any(|usual| line.contains(usual)));
     assert_eq!(warned, None, "{words}: {stderr}");
-    tool("sync", [""; 0]);
+    for device in &loops {
+        tool("blockdev", ["--flushbufs", &device.0]);
+    }
     let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut lines: Vec<_> = stdout.lines().map(squeeze).collect();
     for (device, file) in loops.iter().zip(files) {

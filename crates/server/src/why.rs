@@ -240,9 +240,13 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
             let tried = format!("it is away since {since}, and was tried {} times", remote.attempts);
             let refused = remote.reason_code.as_deref().is_some_and(|code| code != Code::RemoteAway.id());
             decisions.push(about(
-                format!("it did not answer and is not used (slot {}); it comes back by itself", member.slot),
+                format!(
+                    "it did not answer and is not used (slot {}); {comes_back} back by itself",
+                    member.slot
+                ),
                 remote.reason.iter().fold(tried, |tried, reason| format!("{tried}: {reason}")),
                 refused.then(|| format!("wattle examine {word}")),
+            let comes_back = if refused { "it does not come" } else { "it comes" };
             ));
         }
         (SeatState::Faulty, None) => {

@@ -202,7 +202,8 @@ impl Link for Far {
         line.ended |= away.is_some_and(|since| now - since > ENDS_AFTER) && is_out();
         let since = line.waiting.values().copied().chain(away).min().unwrap_or(now);
         let ended = line.ended.then_some(IoError::GONE);
-        let state = LinkState { overdue: now - since, ended, paths: Vec::new() };
+        let state =
+            LinkState { overdue: now - since, ended, changed: None, settled: false, paths: Vec::new() };
         Box::pin(async move { Some(state) })
     }
 

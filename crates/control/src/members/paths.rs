@@ -381,7 +381,8 @@ impl Link for Drive {
             LinkPath { name: path.name.clone(), state, failures: now.failures }
         };
         let paths = self.0.paths.iter().enumerate().map(state).collect();
-        Box::pin(async move { Some(LinkState { overdue: Duration::ZERO, ended: None, paths }) })
+        let (overdue, ended, changed) = (Duration::ZERO, None, None);
+        Box::pin(async move { Some(LinkState { overdue, ended, changed, settled: false, paths }) })
     }
 
     fn give_up(&self, _core: &Core) -> Reply<()> {

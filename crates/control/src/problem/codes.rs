@@ -389,9 +389,9 @@ codes! {
          every request that it was sent before is answered, or can be carried out no more: what it missed is copied then, as \
          the write-intent bitmap says. `wattle status NAME` shows since when it is away and what became of the last attempt.";
     RemoteChanged = 191, Refused, "what answers is not the member that was away",
-        "A member across a network comes back by itself only if it is the same one: same size, and a superblock of this array \
-         with the same device number and id. Something else is at its address now. Look at it with `wattle examine`; if it is to \
-         be a member all the same, `wattle add` takes it in and writes all of it.";
+        "A member across a network comes back by itself only if it is the same one: a superblock of this array with the same \
+         device number and id, on something that can do what it could. Something else is at its address now, or its server can do \
+         less. Look at it with `wattle examine`; if it is to be a member all the same, `wattle add` takes it in and writes all of it.";
     RemoteMissesAll = 192, Refused, "a member is not brought back by itself without a bitmap",
         "Without a write-intent bitmap, or when its bits do not reach back to the time when the member went away, all of the \
          member would have to be written. Only an operator decides that: `wattle add NAME MEMBER`. An array that is made with a \

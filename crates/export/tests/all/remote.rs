@@ -431,9 +431,57 @@ fn another_drive_in_its_place_is_not_taken_for_it() {
     run(async |core| {
         let drive = connect(&core, &uri(&nbdkit.socket, ""), "nbd", PATIENCE).await.unwrap();
         nbdkit.kill();
-        nbdkit.args[1] = "9M".to_owned();
+        nbdkit.args[1] = "7M".to_owned();
         nbdkit.start_again();
         assert_eq!(read(&core, &drive, 0, 512).await.unwrap_err().kind(), IoErrorKind::Gone);
+        let state = drive.link().unwrap().look(&core).await.unwrap();
+        assert_eq!(state.changed, Some("it is smaller than it was"));
+    });
+}
+
+/// What of it is not used here may differ: what was not flushed is written again, in requests as
+/// long as it takes them now.
+#[test]
+fn a_server_that_can_do_other_things_has_the_same_drive() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = directory.path().join("disk");
+    std::fs::File::create(&disk).unwrap().set_len(8 * MIB).unwrap();
+    let plain = ["--filter=cache", "file", disk.to_str().unwrap(), "cache=writeback"];
+    let other = [
+        "--filter=multi-conn",
+        "--filter=blocksize-policy",
+        "--filter=cache",
+        "file",
+        disk.to_str().unwrap(),
+        "cache=writeback",
+        "multi-conn-mode=disable",
+        "blocksize-minimum=512",
+        "blocksize-preferred=4096",
+        "blocksize-maximum=64K",
+        "blocksize-error-policy=error",
+    ];
+    let Some(mut nbdkit) = Nbdkit::start(&plain) else { return };
+    run(async |core| {
+        let drive = connect(&core, &uri(&nbdkit.socket, ""), "nbd", PATIENCE).await.unwrap();
+        let data = pattern(1, 2 * MIB as usize);
+        write(&core, &drive, MIB, &data).await.unwrap();
+        nbdkit.kill();
+        nbdkit.args = other.map(str::to_owned).to_vec();
+        std::fs::File::options().write(true).open(&disk).unwrap().set_len(9 * MIB).unwrap();
+        nbdkit.start_again();
+        core.flush(&drive).await.unwrap();
+        assert!(std::fs::read(&disk).unwrap()[MIB as usize..3 * MIB as usize] == data);
+        assert!(read(&core, &drive, MIB, 2 * MIB as usize).await.unwrap() == data);
+        assert_eq!(drive.size_bytes(), 8 * MIB);
+        nbdkit.kill();
+        nbdkit.args.push("--readonly".to_owned());
+        nbdkit.start_again();
+        assert_eq!(read(&core, &drive, 0, 512).await.unwrap_err().kind(), IoErrorKind::Gone);
+        let link = drive.link().unwrap();
+        assert_eq!(link.look(&core).await.unwrap().changed, Some("it can only be read now"));
+        // What is there now is opened anew as what it is.
+        let now = link.reopen(&core).await.unwrap();
+        assert_eq!((now.size_bytes(), now.writable()), (9 * MIB, false));
     });
 }
 

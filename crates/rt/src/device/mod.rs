@@ -356,6 +356,11 @@ impl Device {
         Arc::ptr_eq(&self.0.inner, &other.0.inner)
     }
 
+    /// Whether nothing else holds what was opened: this is the only handle.
+    pub fn is_only_handle(&self) -> bool {
+        Arc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.inner) == 1
+    }
+
     /// Fills `bytes` from `offset` (bytes), at once and on this thread: for scans and small tools,
     /// never beside an executor's work. Any offset and length is good. Simulated drives answer
     /// `Unsupported`: they live in virtual time.

@@ -65,9 +65,16 @@ pub trait Link: Send + Sync {
     /// Whether reads go by all paths in turn, or by one only.
     fn take_turns(&self, core: &Core, on: bool) -> Reply<()>;
 
-    /// One attempt to connect again, after the device has ended: the same drive as a new device,
-    /// which knows nothing of what the old one was sent.
+    /// One attempt to connect again, after the device has ended: what is there now as a new device,
+    /// which knows nothing of what the old one was sent. Whether it is the same drive, the caller
+    /// has to tell.
     fn reopen(&self, core: &Core) -> Reply<Result<Device, ReopenError>>;
+
+    /// The device that took its place, if it was connected to again.
+    fn next(&self, core: &Core) -> Reply<Option<Device>> {
+        let _ = core;
+        Box::pin(std::future::ready(None))
+    }
 }
 
 /// How a [`Link`] is.
@@ -78,6 +85,10 @@ pub struct LinkState {
     pub overdue: Duration,
     /// Why every request fails; `None` while the device is in use.
     pub ended: Option<IoError>,
+    /// How what the server offers now differs from the device, if that ended it.
+    pub changed: Option<&'static str>,
+    /// No server can carry out any request of it any more.
+    pub settled: bool,
     /// The ways to the drive, in order.
     pub paths: Vec<LinkPath>,
 }
@@ -120,9 +131,6 @@ pub enum ReopenError {
     /// The server is not trusted, or does not trust this side.
     #[error("TLS: {0}")]
     Tls(&'static str),
-    /// What the server offers has another size, or can do something else.
-    #[error("the server offers another drive in its place")]
-    Changed,
     /// The server answers, but may still carry out requests of an older connection.
     #[error("the server may still carry out what it was sent before")]
     Unsettled,

@@ -20,6 +20,7 @@
 
 use std::rc::Rc;
 use std::time::Duration;
+use std::collections::BTreeSet;
 
 use wattle_engine::MemberKey;
 use wattle_engine::units::{MemberIx, SECTOR_BYTES};
@@ -96,16 +97,20 @@ impl Linked {
 /// # Cancellation
 /// Safe: what was begun is finished by the engine, or undone.
 pub async fn watch(array: Rc<RunningArray>) {
-    let mut version = 0;
+    let (mut version, mut told) = (0, BTreeSet::new());
     loop {
         let mut changed = Box::pin(array.handle.changed(&array.core, version));
         version = loop {
-            let linked = array.linked();
-            let change = match linked.is_empty() {
-                true => changed.as_mut().await,
-                false => match race(array.core.sleep(array.look_every()), &mut changed).await {
+            let change = match array.has_links().await {
+                false => match race(array.spares_back.1.wait(), &mut changed).await {
+                    Either::First(()) => continue,
+                    Either::Second(change) => change,
+                },
+                true => match race(array.core.sleep(array.look_every()), &mut changed).await {
                     Either::First(()) => {
-                        array.look_at(linked).await;
+                        array.tell_changed(&mut told).await;
+                        array.look_at(array.linked()).await;
+                        array.look_at_spares().await;
                         continue;
                     }
                     Either::Second(change) => change,
@@ -172,6 +177,38 @@ impl RunningArray {
     fn linked(&self) -> Vec<Linked> {
         let Some(books) = &self.books else { return Vec::new() };
         let (state, devices) = (books.state(), self.devices.borrow());
+    async fn has_links(&self) -> bool {
+        let seated = self.handle.devices(&self.core).await;
+        seated.iter().any(|(_, _, device)| device.link().is_some()) || !self.linked_spares().is_empty()
+    }
+
+    /// Whether a device lies across a network and its connection was given up.
+    pub(super) async fn has_ended(&self, device: &Device) -> bool {
+        let Some(link) = device.link() else { return false };
+        link.look(&self.core).await.is_some_and(|state| state.ended.is_some())
+    }
+
+    /// Tells of members whose servers came back with something that cannot take their place, the
+    /// last copy of what they hold included.
+    async fn tell_changed(&self, told: &mut BTreeSet<(MemberIx, &'static str)>) {
+        for (seat, key, device) in self.handle.devices(&self.core).await {
+            let Some(link) = device.link() else { continue };
+            let changed = link.look(&self.core).await.and_then(|state| state.changed);
+            let Some(why) = changed.filter(|why| told.insert((seat, why))) else { continue };
+            let name = device.name();
+            let problem = self
+                .problem(
+                    Code::RemoteChanged,
+                    format!("the server of {name} came back with something else"),
+                    why,
+                    "have the server offer what it offered",
+                )
+                .of_member(name);
+            let member = self.event_member(key, name);
+            self.tell(ArrayEvent::StaysAway { member, problem: Box::new(problem) });
+        }
+    }
+
         let seats = (0..).map(MemberIx).zip(state.seats());
         let linked = seats.filter_map(|(seat, who)| {
             let key = who.key?;
@@ -396,9 +433,6 @@ impl RunningArray {
                 Code::RemoteAway,
                 "what it was sent before the time-out is not answered yet, and must not be written over what it gets now",
             ),
-            ReopenError::Changed => {
-                (Code::RemoteChanged, "it has another size, or the server can do something else")
-            }
             _ => (Code::RemoteAway, "it is tried again every few seconds"),
         };
         self.problem(

@@ -15,8 +15,8 @@
 
 use std::ops::Range;
 
-use super::Facts;
 use super::log::Write;
+use super::{Facts, pieces};
 use crate::nbd::client::{Client, ClientError};
 
 /// Bytes at the beginning: labels, and superblocks of md 1.1 and 1.2.
@@ -73,8 +73,8 @@ impl Ends {
         for range in ranges.into_iter().filter(|range| !range.is_empty()) {
             let mut at = range.start;
             while at < range.end {
-                let len = (range.end - at).min(u64::from(facts.request_bytes_max));
-                match client.read(at, len as u32).await {
+                let len = (range.end - at).min(TAIL_BYTES);
+                match pieces::read(client, at, len as u32).await {
                     Ok(bytes) => parts.push((at, bytes.iter().copied().map(Some).collect())),
                     Err(ClientError::Failed(_)) => {}
                     Err(error) => return Err(error),

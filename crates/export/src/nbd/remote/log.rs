@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use wattle_rt::{Buf, Instant, Unmap};
 
+use super::pieces;
 use crate::nbd::client::{Client, ClientError};
 use crate::nbd::protocol::command_flags;
 
@@ -132,7 +133,7 @@ impl Kept {
     pub(super) async fn send(&self, client: &Client) -> Result<(), ClientError> {
         let Range { start, end } = self.write.bytes;
         match &self.what {
-            What::Data(data) => client.write(start, data.clone(), 0).await,
+            What::Data(data) => pieces::write(client, start, data, 0).await,
             What::Zeroes(unmap) => {
                 let flags = if *unmap == Unmap::Yes { 0 } else { command_flags::NO_HOLE };
                 client.write_zeroes(start, (end - start) as u32, flags).await

@@ -53,6 +53,7 @@ mod identity;
 mod log;
 mod path;
 mod pending;
+mod pieces;
 mod reach;
 mod requests;
 mod spread;
@@ -70,7 +71,6 @@ use wattle_rt::{
 };
 
 use crate::nbd::client::{Blocks, Client, ClientError};
-use crate::nbd::limits::REQUEST_BYTES_MAX;
 use crate::nbd::protocol::transmission_flags;
 use crate::nbd::uri::Uri;
 use identity::{Ends, Identity};
@@ -140,31 +140,57 @@ pub enum RemoteError {
     },
 }
 
-/// What an export is; another answer after a reconnection is another drive.
+/// What an export is, as far as it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Facts {
     size_bytes: u64,
+    /// Of [`USED_FLAGS`].
     flags: u16,
     sector_bytes: u32,
-    request_bytes_max: u32,
 }
+
+/// What of an export's flags is used here.
+const USED_FLAGS: u16 = transmission_flags::READ_ONLY
+    | transmission_flags::SEND_FLUSH
+    | transmission_flags::SEND_FUA
+    | transmission_flags::SEND_WRITE_ZEROES;
 
 impl Facts {
     fn of(client: &Client) -> Result<Self, RemoteError> {
-        let Blocks { min_bytes, max_bytes } = client.blocks();
+        let Blocks { min_bytes, .. } = client.blocks();
         let sector_bytes = SECTOR_BYTES.into_iter().find(|bytes| bytes.is_multiple_of(min_bytes.max(1)));
         let sector_bytes = sector_bytes.ok_or(RemoteError::BlockSize { found: min_bytes })?;
         let size_bytes = client.size_bytes() / u64::from(sector_bytes) * u64::from(sector_bytes);
         if size_bytes == 0 {
             return Err(RemoteError::Empty { size_bytes: client.size_bytes() });
         }
-        let request_bytes_max = max_bytes.min(REQUEST_BYTES_MAX) / sector_bytes * sector_bytes;
-        Ok(Self {
-            size_bytes,
-            flags: client.flags(),
-            sector_bytes,
-            request_bytes_max: request_bytes_max.max(sector_bytes),
-        })
+        Ok(Self { size_bytes, flags: client.flags() & USED_FLAGS, sector_bytes })
+    }
+
+    /// Why what a server offers now cannot take the drive's place. What it can do beyond what it
+    /// could is not used, and a larger one is used as far as it went; but a server that asks for
+    /// flushes now has something to lose that it had not.
+    fn lacks(&self, now: &Facts) -> Option<&'static str> {
+        let lost = |flag| self.can(flag) && !now.can(flag);
+        if now.size_bytes < self.size_bytes {
+            Some("it is smaller than it was")
+        } else if !self.sector_bytes.is_multiple_of(now.sector_bytes) {
+            Some("its sectors are larger than they were")
+        } else if self.can(transmission_flags::READ_ONLY) {
+            None
+        } else if now.can(transmission_flags::READ_ONLY) {
+            Some("it can only be read now")
+        } else if lost(transmission_flags::SEND_FLUSH) {
+            Some("it takes no flush any more")
+        } else if now.can(transmission_flags::SEND_FLUSH) && !self.can(transmission_flags::SEND_FLUSH) {
+            Some("it has to be flushed now, and had not to be")
+        } else if lost(transmission_flags::SEND_FUA) {
+            Some("it takes no forced writes any more")
+        } else if lost(transmission_flags::SEND_WRITE_ZEROES) {
+            Some("it takes no requests for zeros any more")
+        } else {
+            None
+        }
     }
 
     fn can(&self, flag: u16) -> bool {
@@ -228,6 +254,7 @@ fn start(
         identity: RefCell::new(Identity::new(ends)),
         answered: Cell::new(None),
         next: RefCell::default(),
+        changed_to: Cell::new(None),
         flushing: Cell::new(false),
         log_shrank: Notify::new(),
     });
@@ -344,6 +371,11 @@ impl wattle_rt::Link for Remote {
         let reopened = self.at_home(core, async |link| reach::reopen(&link).await);
         Box::pin(async move { reopened.await.unwrap_or(Err(ReopenError::Connection(IoError::GONE))) })
     }
+
+    fn next(&self, core: &Core) -> Reply<Option<Device>> {
+        let next = self.at_home(core, async |link| link.next.borrow().clone());
+        Box::pin(async move { next.await.flatten() })
+    }
 }
 
 /// The connection and what is known of it.
@@ -378,6 +410,8 @@ struct Link {
     identity: RefCell<Identity>,
     /// After the end: since when the server has answered new connections.
     answered: Cell<Option<Instant>>,
+    /// What the server came back with instead, if that ended the drive.
+    changed_to: Cell<Option<&'static str>>,
     /// The drive that took its place.
     next: RefCell<Option<Device>>,
     /// A flush is under way that no client asked for.
@@ -417,6 +451,8 @@ impl Link {
         LinkState {
             overdue: self.pending.borrow().overdue(now).max(away),
             ended,
+            changed: self.changed_to.get(),
+            settled: ended.is_some() && self.is_settled(),
             paths: self.paths.iter().map(path).collect(),
         }
     }

@@ -141,7 +141,7 @@ impl Link {
     }
 
     /// Whether no request of the connections so far can be carried out any more.
-    fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         self.draining.get() == 0
             && self.unanswered.get() == 0
             && self.doubts.borrow_mut().is_settled(self.core.now())
@@ -193,8 +193,8 @@ impl Link {
         }
     }
 
-    /// A connection by a path; only one to a drive that is like this one.
-    async fn connect_to(&self, path: usize, may_take: Duration) -> Result<Client, Again> {
+    /// A connection by a path, to whatever is there.
+    async fn connect_to(&self, path: usize, may_take: Duration) -> Result<(Client, Facts), Again> {
         let uri = &self.paths[path].uri;
         let client = match within(&self.core, may_take, Client::connect_to_peer(&self.core, uri)).await {
             Some(Ok(client)) => client,
@@ -207,25 +207,29 @@ impl Link {
             None => return Err(Again::Silent),
         };
         self.paths[path].note_server(&client);
-        if Facts::of(&client) != Ok(self.facts) {
-            return Err(Again::Never(IoError::GONE));
+        match Facts::of(&client) {
+            Ok(facts) => Ok((client, facts)),
+            Err(RemoteError::Empty { .. }) => Err(Again::Changed("it is empty")),
+            Err(_) => Err(Again::Changed("it takes no requests as small as a sector")),
         }
-        Ok(client)
     }
 
-    /// What shows through a connection.
-    async fn ends(&self, client: &Client, may_take: Duration) -> Result<Ends, Again> {
-        let ends = within(&self.core, may_take, Ends::read(client, &self.facts)).await;
+    /// What shows through a connection to a drive of these facts.
+    async fn ends(&self, client: &Client, facts: &Facts, may_take: Duration) -> Result<Ends, Again> {
+        let ends = within(&self.core, may_take, Ends::read(client, facts)).await;
         ends.ok_or(Again::Silent)?.map_err(Again::Later)
     }
 
     /// A connection by a path that leads to this drive. A server that has started anew may have
     /// another one behind the same name, of the same size: members of an array are alike.
     pub(super) async fn connect_by(&self, path: usize, may_take: Duration) -> Result<Client, Again> {
-        let client = self.connect_to(path, may_take).await?;
+        let (client, now) = self.connect_to(path, may_take).await?;
+        if let Some(why) = self.facts.lacks(&now) {
+            return Err(Again::Changed(why));
+        }
         for _ in 0..LOOKS_AT_ENDS {
             let before = self.identity.borrow().changed();
-            let seen = self.ends(&client, may_take).await?;
+            let seen = self.ends(&client, &self.facts, may_take).await?;
             let identity = self.identity.borrow();
             match identity.shows(&seen) {
                 Shows::Own => return Ok(client),
@@ -233,7 +237,9 @@ impl Link {
                 Shows::Blank if self.paths.len() == 1 => return Ok(client),
                 // By the path in use it may have been written to while this one was looked at.
                 Shows::Another if identity.changed() != before => {}
-                Shows::Blank | Shows::Another => return Err(Again::Never(IoError::GONE)),
+                Shows::Blank | Shows::Another => {
+                    return Err(Again::Changed("its content is another one"));
+                }
                 Shows::Nothing => break,
             }
         }
@@ -262,6 +268,8 @@ pub(super) enum Again {
     Never(IoError),
 }
 
+    /// It leads to something else than this drive.
+    Changed(&'static str),
 /// The first path that can be had. Every other one that can be had now leads to the same drive.
 pub(super) async fn first(
     core: &Core,
@@ -360,6 +368,10 @@ async fn reconnect(link: Rc<Link>, first: usize) {
             // With one path, all of the time that was left.
             None if link.paths.len() == 1 => return link.end(IoError::GONE),
             None | Some(Err(_)) if is_over => return link.end(IoError::GONE),
+            Some(Err(Again::Changed(why))) if link.paths.len() == 1 || is_over => {
+                link.changed_to.set(Some(why));
+                return link.end(IoError::GONE);
+            }
             None | Some(Err(_)) => link.paths[path].state.set(PathState::Failed),
         }
     }
@@ -401,14 +413,14 @@ pub(super) async fn reopen(link: &Rc<Link>) -> Result<Device, ReopenError> {
     }
     let mut failed = ReopenError::Silent;
     for path in 0..link.paths.len() {
-        // The layer above tells which drive it is.
+        // The layer above tells which drive it is, and whether it can be used as it is now.
         let may_take = CONNECT_MAX.min(link.patience.answer);
         let connected = async {
-            let client = link.connect_to(path, may_take).await?;
-            let ends = link.ends(&client, may_take).await?;
-            Ok((client, ends))
+            let (client, facts) = link.connect_to(path, may_take).await?;
+            let ends = link.ends(&client, &facts, may_take).await?;
+            Ok((client, facts, ends))
         };
-        let (client, ends) = match connected.await {
+        let (client, facts, ends) = match connected.await {
             Ok(connected) => connected,
             Err(again) => {
                 failed = match again {
@@ -421,7 +433,8 @@ pub(super) async fn reopen(link: &Rc<Link>) -> Result<Device, ReopenError> {
                     }
                     Again::Later(_) => ReopenError::Refused,
                     Again::Silent => ReopenError::Silent,
-                    Again::Never(_) => ReopenError::Changed,
+                    Again::Changed(_) => ReopenError::Refused,
+                    Again::Never(error) => ReopenError::Connection(error),
                 };
                 continue;
             }
@@ -438,7 +451,7 @@ pub(super) async fn reopen(link: &Rc<Link>) -> Result<Device, ReopenError> {
         }
         let (paths, name) = (link.paths.iter().map(Path::again).collect(), link.name.clone());
         let turns = link.turns.get();
-        let device = super::start(&link.core, paths, path, name, link.patience, client, link.facts, ends);
+        let device = super::start(&link.core, paths, path, name, link.patience, client, facts, ends);
         *link.next.borrow_mut() = Some(device.clone());
         if let Some(again) = device.link().filter(|_| turns) {
             again.take_turns(&link.core, true).await;

@@ -9,8 +9,9 @@ use wattle_rt::{Buf, BufMut, Durability, Either, Instant, IoError, Unmap, race};
 use super::identity::Identity;
 use super::log::{Connection, Kept, LOG_BYTES_MAX, What, Write};
 use super::pending::Pending;
-use super::{Link, State, within};
+use super::{Link, State, pieces, within};
 use crate::nbd::client::{Client, ClientError};
+use crate::nbd::limits::REQUEST_BYTES_MAX;
 use crate::nbd::protocol::{command_flags, transmission_flags};
 
 /// The longest range that one request makes zeros.
@@ -169,10 +170,10 @@ impl Link {
         let mut at = wanted.start / sector * sector;
         while at < wanted.end {
             let left = wanted.end.next_multiple_of(sector) - at;
-            let len = left.min(u64::from(self.facts.request_bytes_max)) as u32;
+            let len = left.min(u64::from(REQUEST_BYTES_MAX)) as u32;
             let bytes = match self.read_in_turn(at, len).await {
                 Some(bytes) => bytes,
-                None => self.ask(len.into(), async |client| client.read(at, len).await).await?,
+                None => self.ask(len.into(), async |client| pieces::read(client, at, len).await).await?,
             };
             let (from, to) = (at.max(wanted.start), wanted.end.min(at + u64::from(len)));
             let target = (from - wanted.start) as usize..(to - wanted.start) as usize;
@@ -192,13 +193,13 @@ impl Link {
         let flags = if fua { command_flags::FUA } else { 0 };
         let mut done = 0;
         while done < buf.len() {
-            let piece = buf.slice(done..buf.len().min(done + self.facts.request_bytes_max as usize));
+            let piece = buf.slice(done..buf.len().min(done + REQUEST_BYTES_MAX as usize));
             let at = offset + done as u64;
             done += piece.len();
             self.room(piece.len()).await?;
             let begun = self.begin_write(at, piece.len() as u64, Some(&piece));
             let write = begun.write.clone();
-            self.ask_write(&write, async |client| client.write(at, piece.clone(), flags).await).await?;
+            self.ask_write(&write, async |client| pieces::write(client, at, &piece, flags).await).await?;
             // A copy of what is kept: the buffer goes back to its owner.
             let data = if fua { piece } else { Buf::copy_of(&piece) };
             self.acknowledged(Kept { write, what: What::Data(data) }, fua);

@@ -16,7 +16,7 @@ use wattle_rt::{BufMut, Core, PathState};
 
 use super::path::Path;
 use super::pending::Pending;
-use super::{Link, State, within};
+use super::{Link, State, pieces, within};
 use crate::nbd::client::{Client, ClientError};
 
 /// A path that is preferred is gone back to after this time, however often it failed.
@@ -45,7 +45,7 @@ impl Link {
         let reader = path.reader.borrow().clone()?;
         let pending = Pending::begin(&self.pending, self.core.now(), len.into());
         let may_take = self.patience.path + pending.allowance;
-        match within(&self.core, may_take, reader.read(at, len)).await {
+        match within(&self.core, may_take, pieces::read(&reader, at, len)).await {
             Some(Ok(bytes)) => return Some(bytes),
             // The path in use may say the same, and then it counts.
             Some(Err(ClientError::Failed(_))) => {}

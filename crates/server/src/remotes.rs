@@ -3,16 +3,20 @@
 
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use wattle_control::{Code, Problem};
 use wattle_export::NbdAddress;
 use wattle_export::nbd::remote::{Patience, RemoteError, connect};
 use wattle_export::nbd::{ClientError, Uri, UriError, UriTls};
-use wattle_rt::{Core, CoreHandle, Device, ReopenError, beside};
+use wattle_rt::{Core, CoreHandle, Device, Either, LinkState, ReopenError, beside, race};
 use wattle_tls::TlsFault;
 
 use crate::tls::tls_problem;
+
+/// How often it is looked whether a drive is still in use.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Where the connections are, and those that were made, by what they lead to.
 struct Connections {
@@ -27,6 +31,8 @@ struct Known {
     /// How TLS is spoken on each path.
     tls: Vec<Option<UriTls>>,
     device: Device,
+    /// Nothing used the drive, so that its connection was given up.
+    let_go: bool,
 }
 
 /// What a URI leads to, however it is written: where a connection would end, and what is asked for
@@ -62,7 +68,7 @@ pub struct Remotes {
     /// Where certificates are looked for if a URI names no directory.
     certificates: Vec<PathBuf>,
     /// `None` until the first is named.
-    connections: Mutex<Option<Connections>>,
+    connections: Arc<Mutex<Option<Connections>>>,
 }
 
 impl Remotes {
@@ -73,11 +79,12 @@ impl Remotes {
     }
 
     /// Opens the export of a URI, or of several that lead to one drive, or gives the connection
-    /// that there is. A connection that was given up is made anew.
+    /// that there is. A connection that was given up is made anew. If a time is given, the drive has
+    /// to show itself within it.
     ///
     /// # Errors
     /// It is no URI of an export, the certificates cannot be used, or the server cannot be had.
-    pub fn open(&self, name: &str) -> Result<Device, Problem> {
+    pub fn open(&self, name: &str, within: Option<Duration>) -> Result<Device, Problem> {
         let uris = paths(name).map(str::parse::<Uri>).collect::<Result<Vec<_>, _>>();
         let mut uris = uris.map_err(|error: UriError| {
             Problem::new(
@@ -100,8 +107,9 @@ impl Remotes {
             known.spots.len() == spots.len()
                 && known.spots.iter().zip(&spots).all(|(known, own)| known.is(own))
         };
-        let (core, known) = {
+        let (core, known, is_first) = {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_first = connections.is_none();
             let connections = match &mut *connections {
                 Some(connections) => connections,
                 none => {
@@ -109,75 +117,157 @@ impl Remotes {
                     none.insert(Connections { core, open: Vec::new() })
                 }
             };
+            // What an operator changed of a drive that nothing uses counts at once.
+            connections.open.iter_mut().filter(|known| leads_there(&&**known)).for_each(Known::look_at_use);
             let known = connections.open.iter().find(leads_there).cloned();
-            (connections.core.clone(), known)
+            (connections.core.clone(), known, is_first)
         };
-        if known.as_ref().is_some_and(|known| known.tls != tls) {
-            // What was asked for with TLS must not go on without.
-            return Err(Problem::new(
-                Code::BadMember,
-                format!("{name}: it was connected to with other settings of TLS"),
-                "one drive is named twice, with TLS and without, or with other certificates",
-                "write it the same way each time",
-            )
-            .of_member(name));
+        let all = Arc::downgrade(&self.connections);
+        if is_first {
+            let begun = core.call_blocking(async move |core| drop(core.clone().spawn(let_go(core, all))));
+            begun.map_err(|error| unavailable(name, &error))?;
         }
-        let known = known.map(|known| known.device);
-        if known.is_none() {
-            self.settle_others(&core, name, &spots)?;
-        }
+        let known = match known {
+            Some(known) if known.tls == tls => Some(known),
+            other => {
+                self.settle_others(&core, name, &spots)?;
+                if other.is_some_and(|other| self.is_known(&other.device)) {
+                    // What was asked for with TLS must not go on without.
+                    return Err(Problem::new(
+                        Code::BadMember,
+                        format!("{name}: it is in use with other settings of TLS"),
+                        "one drive is named twice, with TLS and without, or with other certificates",
+                        "write it the same way each time",
+                    )
+                    .of_member(name));
+                }
+                None
+            }
+        };
         let named = name.to_owned();
-        let opened = core.call_blocking(async move |core| match known {
-            Some(device) => again(&core, device).await.map_err(|error| is_away(&named, error)),
-            None => connect(&core, &uris, named.clone(), Patience::default())
-                .await
-                .map_err(|error| refused(&named, error)),
+        let is_new = known.is_none();
+        let opened = core.call_blocking(async move |core| {
+            let too_late = async {
+                match within {
+                    Some(within) => core.sleep(within).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let opening = async {
+                match known {
+                    Some(known) => again(&core, known).await.map_err(|error| is_away(&named, error)),
+                    None => connect(&core, &uris, named.clone(), Patience::default())
+                        .await
+                        .map_err(|error| refused(&named, error)),
+                }
+            };
+            match race(opening, too_late).await {
+                Either::First(opened) => opened,
+                Either::Second(()) => Err(refused(&named, RemoteError::Silent)),
+            }
         });
         let device = opened.map_err(|error| unavailable(name, &error))??;
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connections) = &mut *connections {
-            let known = connections.open.iter().position(|known| leads_there(&known));
-            match known {
-                Some(known) => connections.open[known].device = device.clone(),
-                None => connections.open.push(Known { spots, tls, device: device.clone() }),
+            // Under another name it may have been connected to at the same time.
+            let other = connections.open.iter().find(leads_there);
+            if let Some(other) = other.filter(|other| is_new && !other.let_go && other.tls == tls) {
+                return Ok(other.device.clone());
             }
+            connections.open.retain(|known| !leads_there(&known));
+            connections.open.push(Known { spots, tls, device: device.clone(), let_go: false });
         }
         Ok(device)
     }
 
+    fn is_known(&self, device: &Device) -> bool {
+        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.iter().flat_map(|all| &all.open).any(|known| known.device.same(device))
+    }
+
     /// A server may still carry out what it was sent under another name, over a connection that was
-    /// given up: by one of several paths, or as one of fewer. Until that is out of doubt nothing
-    /// new is sent there, and then that name is forgotten.
+    /// given up: by one of several paths, as one of fewer, or with other settings of TLS. Until
+    /// that is out of doubt nothing new is sent there, and then that name is forgotten.
     fn settle_others(&self, core: &CoreHandle, name: &str, spots: &[Spot]) -> Result<(), Problem> {
         let leads_to_one =
             |known: &Known| known.spots.iter().any(|known| spots.iter().any(|own| known.is(own)));
-        let others: Vec<Device> = {
+        let others: Vec<Known> = {
             let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             let open = connections.iter().flat_map(|connections| &connections.open);
-            open.filter(|known| leads_to_one(known)).map(|known| known.device.clone()).collect()
+            open.filter(|known| leads_to_one(known)).cloned().collect()
         };
         for other in others {
-            let (named, device) = (name.to_owned(), other.clone());
+            let (named, known) = (name.to_owned(), other.clone());
             let settled = core.call_blocking(async move |core| {
-                if !has_ended(&core, &device).await {
+                let Some(state) = known.state(&core).await else { return Ok(true) };
+                if state.ended.is_none() {
                     return Ok(false);
                 }
-                again(&core, device).await.map(|_| true).map_err(|error| is_away(&named, error))
+                if state.settled {
+                    return Ok(true);
+                }
+                again(&core, known).await.map(|_| true).map_err(|error| is_away(&named, error))
             });
             if settled.map_err(|error| unavailable(name, &error))?? {
                 let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
                 let open = connections.iter_mut().map(|connections| &mut connections.open);
-                open.for_each(|open| open.retain(|known| !known.device.same(&other)));
+                open.for_each(|open| open.retain(|known| !known.device.same(&other.device)));
             }
         }
         Ok(())
     }
 }
 
-/// Whether the connection to a drive was given up.
-async fn has_ended(core: &Core, device: &Device) -> bool {
-    let Some(link) = device.link() else { return false };
-    link.look(core).await.is_some_and(|state| state.ended.is_some())
+impl Known {
+    /// Takes note of that nothing uses the drive: from then on its connection is given up.
+    fn look_at_use(&mut self) {
+        self.let_go |= self.device.is_only_handle();
+    }
+
+    /// How the connection is; one that nothing uses is given up.
+    async fn state(&self, core: &Core) -> Option<LinkState> {
+        let link = self.device.link()?;
+        if self.let_go {
+            link.give_up(core).await;
+        }
+        link.look(core).await
+    }
+}
+
+/// Lets go of drives that nothing uses any more: their servers may have other clients then. What
+/// they were sent is out of doubt only later, so they are known until then.
+async fn let_go(core: Core, all: Weak<Mutex<Option<Connections>>>) {
+    loop {
+        core.sleep(LOOK_EVERY).await;
+        let Some(all) = all.upgrade() else { return };
+        let with_open = |work: &mut dyn FnMut(&mut Known)| {
+            let mut connections = all.lock().unwrap_or_else(PoisonError::into_inner);
+            connections.iter_mut().flat_map(|connections| &mut connections.open).for_each(work);
+        };
+        let mut devices = Vec::new();
+        with_open(&mut |known| devices.push(known.device.clone()));
+        for device in devices {
+            // One that came back is known as what it is now.
+            let Some(link) = device.link() else { continue };
+            if let Some(next) = link.next(&core).await {
+                with_open(&mut |known| {
+                    if known.device.same(&device) {
+                        (known.device, known.let_go) = (next.clone(), false);
+                    }
+                });
+            }
+        }
+        let mut idle = Vec::new();
+        with_open(&mut |known| {
+            if !known.let_go {
+                known.look_at_use();
+                idle.extend(known.let_go.then(|| known.clone()));
+            }
+        });
+        for known in idle {
+            known.state(&core).await;
+        }
+    }
 }
 
 /// The paths to one drive.
@@ -187,19 +277,18 @@ fn paths(name: &str) -> impl Iterator<Item = &str> {
 
 /// A drive that was connected to before, as it can be used now: where it has ended, the one that
 /// took its place.
-async fn again(core: &Core, mut device: Device) -> Result<Device, ReopenError> {
-    while let Some(link) = device.link() {
-        if link.look(core).await.is_some_and(|state| state.ended.is_none()) {
-            break;
-        }
-        device = link.reopen(core).await?;
+async fn again(core: &Core, mut known: Known) -> Result<Device, ReopenError> {
+    while known.state(core).await.is_some_and(|state| state.ended.is_some()) {
+        let Some(link) = known.device.link() else { break };
+        let device = link.reopen(core).await?;
+        known = Known { device, let_go: false, ..known };
     }
-    Ok(device)
+    Ok(known.device)
 }
 
 fn is_away(name: &str, error: ReopenError) -> Problem {
     Problem::new(
-        if error == ReopenError::Changed { Code::RemoteChanged } else { Code::RemoteAway },
+        Code::RemoteAway,
         format!("{name}: {error}"),
         "its connection was given up before, and cannot be made again now",
         "see that its server runs and can be reached",

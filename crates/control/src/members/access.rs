@@ -3,11 +3,12 @@
 //!
 //! Invariant: an access with overlays gives no member that is ever opened for writing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use wattle_format::md;
 use wattle_format::partition::Partition;
@@ -27,9 +28,9 @@ use crate::unread::{CopyMap, CopyMapError};
 /// What the map of a copy is called: the copy's name and this.
 const MAP_SUFFIX: &str = ".map";
 
-/// Opens a drive across a network by its URI. The same drive is the same device each time, as long
-/// as it is there.
-pub type OpenRemote = dyn Fn(&str) -> Result<Device, Problem> + Send + Sync;
+/// Opens a drive across a network by its URI, if it shows itself within a time. The same drive is
+/// the same device each time, as long as it is there.
+pub type OpenRemote = dyn Fn(&str, Option<Duration>) -> Result<Device, Problem> + Send + Sync;
 
 /// Takes a line that the operator should know of a member.
 pub type TellNote = dyn Fn(&str) + Send + Sync;
@@ -47,6 +48,8 @@ pub enum MapChoice {
 #[derive(Clone)]
 pub struct MemberAccess {
     remotes: Option<Arc<OpenRemote>>,
+    /// How long a drive across a network may take to show itself, if not as long as it needs.
+    remote_patience: Option<Duration>,
     overlays: Option<Arc<Overlays>>,
     /// By the names of members.
     maps: Arc<Mutex<Vec<(String, MapChoice)>>>,
@@ -93,8 +96,8 @@ impl MemberAccess {
     pub fn local() -> Self {
         let (remotes, overlays, tell, sys) = (None, None, None, PathBuf::from("/sys"));
         let (maps, backups, copies) = (Arc::default(), Arc::new([]), Arc::default());
-        let keys = Keyring::default();
-        Self { remotes, overlays, maps, tell, backups, copies, keys, sys }
+        let (keys, remote_patience) = (Keyring::default(), None);
+        Self { remotes, remote_patience, overlays, maps, tell, backups, copies, keys, sys }
     }
 
     /// The same, with what drives tell of themselves in another place than `/sys`.
@@ -170,6 +173,43 @@ impl MemberAccess {
     #[must_use]
     pub fn with_remotes(self, open: Arc<OpenRemote>) -> Self {
         Self { remotes: Some(open), ..self }
+    }
+
+    /// The same; drives across a network that do not show themselves within this time are not there.
+    #[must_use]
+    pub fn with_remote_patience(self, patience: Duration) -> Self {
+        Self { remote_patience: Some(patience), ..self }
+    }
+
+    /// The same, with those of these drives that lie across a network open: all at once, so that
+    /// none waits for another that does not answer.
+    fn with_opened(&self, names: &[&str]) -> Self {
+        let Some(open) = &self.remotes else { return self.clone() };
+        let wholes = names.iter().map(|name| named_partition(name).map_or(*name, |(whole, _)| whole));
+        let is_remote = |name: &&str| matches!(name.parse(), Ok(MemberAddress::Remote));
+        let remote: BTreeSet<&str> = wholes.filter(is_remote).collect();
+        if remote.len() < 2 {
+            return self.clone();
+        }
+        let patience = self.remote_patience;
+        let opened: BTreeMap<String, _> = std::thread::scope(|scope| {
+            let begin = |name: &str| {
+                let name = name.to_owned();
+                scope.spawn(move || (open(&name, patience), name))
+            };
+            let opening: Vec<_> = remote.into_iter().map(begin).collect();
+            let opened = opening.into_iter().map(|opening| match opening.join() {
+                Ok((opened, name)) => (name, opened),
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            opened.collect()
+        });
+        let (opened, open) = (Mutex::new(opened), open.clone());
+        let remotes: Arc<OpenRemote> = Arc::new(move |name, patience| {
+            let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+            opened.unwrap_or_else(|| open(name, patience))
+        });
+        Self { remotes: Some(remotes), ..self.clone() }
     }
 
     /// The same, but whatever is written to members goes to files in `dir`, which is made if it is
@@ -257,7 +297,7 @@ impl MemberAccess {
                 let Some(open) = &self.remotes else {
                     return Err(MemberError::NotSupportedYet { name: name.to_owned(), scheme: "nbd://" });
                 };
-                let opened = open(name);
+                let opened = open(name, self.remote_patience);
                 let device = opened.map_err(|problem| MemberError::Remote { problem: Box::new(problem) })?;
                 (device, Identity::Remote)
             }
@@ -372,8 +412,10 @@ impl MemberAccess {
         let mut members: Vec<Member> = Vec::with_capacity(names.len());
         let mut errors = Vec::new();
         let names = names.iter().map(AsRef::as_ref);
-        for name in names.chain(self.backups.iter().map(String::as_str)) {
-            let member = match self.look_beside(name, &members) {
+        let names: Vec<_> = names.chain(self.backups.iter().map(String::as_str)).collect();
+        let access = self.with_opened(&names);
+        for name in names {
+            let member = match access.look_beside(name, &members) {
                 Ok(member) => member,
                 Err(error) => {
                     errors.push(error);

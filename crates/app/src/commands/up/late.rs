@@ -26,6 +26,9 @@ use crate::{members, output};
 const LOOK: Duration = Duration::from_secs(2);
 
 /// The longest pause between two attempts to take a drive that another process uses.
+/// A server across a network may take this long to show a drive that comes late: others wait for it.
+const REMOTE_TIME: Duration = Duration::from_secs(10);
+
 const RETRY_MAX: Duration = Duration::from_secs(120);
 
 /// Where drives come from, and those that were there already.
@@ -190,6 +193,7 @@ fn look(
     // One that cannot be opened yet is new again at the next look, without the others being read.
     let fresh: Vec<String> = fresh.into_iter().collect();
     let (opened, _) = members::look_each(access, &fresh, &Force { checks: Vec::new() }).ok()?;
+    let access = &access.clone().with_remote_patience(REMOTE_TIME);
     let opened: BTreeSet<String> = opened.members.iter().map(|scan| scan.member.name.clone()).collect();
     let fresh: BTreeSet<String> = fresh.into_iter().filter(|name| opened.contains(name)).collect();
     if !fresh.is_empty() {

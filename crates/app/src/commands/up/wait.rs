@@ -18,6 +18,9 @@ use crate::output;
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// A server across a network may take this long to show a drive, however short the wait is.
+const REMOTE_MIN: Duration = Duration::from_secs(5);
+
 /// What a service manager gives beyond what is waited for, to open and start everything.
 const START_TIME: Duration = Duration::from_secs(90);
 
@@ -52,10 +55,13 @@ pub fn members(
     notifier: &Notifier,
 ) -> Result<FoundMembers, Problem> {
     let (begun, timeout) = (clock(), stack.wait.timeout);
+    // What does not answer is looked for again once the stack runs.
+    let access = access.clone().with_remote_patience(timeout.max(REMOTE_MIN));
+    notifier.waiting("looking for members", timeout.max(REMOTE_MIN) + START_TIME);
     let mut told = String::new();
     loop {
         let names = names(stack);
-        let (scan, unopened) = members::look_each(access, &names, &Force { checks: Vec::new() })?;
+        let (scan, unopened) = members::look_each(&access, &names, &Force { checks: Vec::new() })?;
         let closed: BTreeSet<_> = unopened.iter().filter_map(|problem| problem.member.clone()).collect();
         let seen: BTreeSet<_> = names.into_iter().filter(|name| !closed.contains(name)).collect();
         let judged = judge(stack, &scan, &closed)?;

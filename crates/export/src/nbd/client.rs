@@ -6,6 +6,7 @@
 //! ends it, and every waiting task gets the error.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -191,6 +192,12 @@ impl Client {
             (PeerRole::Keeps, Some(seen)) => role.set(seen),
             _ => {}
         }
+    }
+
+    /// Where the server is, if it is reached over TCP.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.line.stream.peer_address()
     }
 
     /// The process that answers, where that can be told.

@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 mod along;
 pub(crate) mod doorbell;
@@ -98,6 +99,19 @@ impl Stream {
         let stream = TcpStream::connect((host, port)).map_err(|error| IoError::from_std(&error))?;
         stream.set_nodelay(true).map_err(|error| IoError::from_std(&error))?;
         Ok(Stream::from(stream))
+    }
+
+    /// Where the other end of a TCP connection is.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        let socket = TcpStream::from(self.descriptor()?.try_clone_to_owned().ok()?);
+        socket.peer_addr().ok()
+    }
+
+    /// Whether nothing listens at a TCP address, which the machine there says. Blocks, for as long
+    /// as `within` where nothing answers.
+    pub fn is_refused_at(address: SocketAddr, within: Duration) -> bool {
+        let connected = TcpStream::connect_timeout(&address, within);
+        connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
     /// Two streams connected to each other.

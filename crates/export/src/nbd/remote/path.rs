@@ -1,13 +1,19 @@
 //! One way to a drive, and what was seen of the server there.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use wattle_rt::{Instant, PathState, PeerProcess};
+use wattle_rt::{Core, Instant, PathState, PeerProcess, Stream};
 
 use crate::nbd::client::Client;
 use crate::nbd::uri::Uri;
+
+/// A machine that is there refuses at once.
+const REFUSED_WITHIN: Duration = Duration::from_secs(1);
 
 /// One way to the drive.
 pub(super) struct Path {
@@ -23,6 +29,9 @@ pub(super) struct Path {
     /// The last reader was closed from here, and its server lived then: it may have ceased to
     /// listen before.
     closed_alive: Cell<bool>,
+    /// Where servers answered by it, over TCP. A host may have several addresses, and a name be that
+    /// of another host by now.
+    addresses: RefCell<BTreeSet<SocketAddr>>,
     /// Processes that answered there and were not over when they were last looked at.
     processes: RefCell<Vec<Arc<PeerProcess>>>,
 }
@@ -37,6 +46,7 @@ impl Path {
             ready_since: Cell::new(None),
             reader: RefCell::new(None),
             closed_alive: Cell::new(false),
+            addresses: RefCell::default(),
             processes: RefCell::default(),
         }
     }
@@ -48,6 +58,7 @@ impl Path {
         path.failures.set(self.failures.get());
         path.hands_on.set(self.hands_on.get());
         path.closed_alive.set(self.closed_alive.get());
+        *path.addresses.borrow_mut() = self.addresses.borrow().clone();
         *path.processes.borrow_mut() = self.processes.borrow().clone();
         path
     }
@@ -70,12 +81,22 @@ impl Path {
     pub(super) fn note_server(&self, client: &Client) {
         self.hands_on.update(|before| before || client.peer_hands_on());
         self.closed_alive.set(false);
+        self.addresses.borrow_mut().extend(client.address());
         let mut processes = self.processes.borrow_mut();
         processes.retain(|known| !known.is_over());
         let is_known = |peer: &Arc<PeerProcess>| processes.iter().any(|known| known.id() == peer.id());
         if let Some(new) = client.peer().filter(|peer| !is_known(peer) && !peer.is_over()) {
             processes.push(new.clone());
         }
+    }
+
+    /// Whether nothing listens wherever servers answered by it: that it is refused where the name
+    /// leads now says nothing of them.
+    pub(super) async fn is_refused(&self, core: &Core) -> bool {
+        let addresses = self.addresses.borrow().clone();
+        let refused =
+            move || addresses.into_iter().all(|address| Stream::is_refused_at(address, REFUSED_WITHIN));
+        core.offload(refused).await.unwrap_or(false)
     }
 
     /// Whether what answered there may live though nothing listens: it is a process that is known
@@ -90,7 +111,30 @@ impl Path {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
+    use wattle_rt::RuntimeConfig;
+
     use super::*;
+
+    /// Another address of the host, or the host that has the name now, says nothing of the server
+    /// that was sent something.
+    #[test]
+    fn a_server_is_absent_only_where_it_was() {
+        let (there, gone) =
+            (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let [there_at, gone_at] = [&there, &gone].map(|listener| listener.local_addr().unwrap());
+        drop(gone);
+        let refused = |addresses: &[SocketAddr]| {
+            let path = Path::new("nbd://nas/disk0".parse().unwrap());
+            path.addresses.borrow_mut().extend(addresses);
+            let config = RuntimeConfig { cores: 1, ..RuntimeConfig::default() };
+            wattle_rt::run(config, async move |core: Core| path.again().is_refused(&core).await).unwrap()
+        };
+        assert!(refused(&[]), "what is no host's address is told by the attempt itself");
+        assert!(refused(&[gone_at]));
+        assert!(!refused(&[gone_at, there_at]));
+    }
 
     #[test]
     fn what_was_seen_of_a_server_counts_for_the_next_drive() {

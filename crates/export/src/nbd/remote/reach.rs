@@ -147,17 +147,20 @@ impl Link {
             && self.doubts.borrow_mut().is_settled(self.core.now())
     }
 
-    /// Nothing listens at a path's address: the next server there has the drive only once the last
+    /// Nothing listens where a path's servers answered: the next server there has the drive only once the last
     /// one has let go of it. A connection that is not over shows that it has not, also one that
     /// reads, and so does a process that answered there and lives; and of a drive behind the server
     /// it says nothing.
-    fn note_absent(&self, path: usize) -> bool {
-        let place = &self.paths[path];
+    async fn note_absent(&self, path: usize) -> bool {
+        let (place, made) = (&self.paths[path], self.attempts.get());
+        if !place.is_refused(&self.core).await {
+            return false;
+        }
         let is_up = matches!(&*self.state.borrow(), State::Up(client) if !client.has_ended());
         let is_connected = is_up && self.connection.get().path == path;
         let done = self.draining.get() == 0 && !is_connected && !place.may_live() && !place.hands_on.get();
         if done {
-            self.doubts.borrow_mut().settle(|of| of.path == path);
+            self.doubts.borrow_mut().settle(|of| of.path == path && of.number <= made);
             self.changed.notify_all();
         }
         done
@@ -177,7 +180,7 @@ impl Link {
             };
             match within(&self.core, self.patience.path, connected).await {
                 // One that is dying listens no more before it is over.
-                Some(Err(error)) if is_absent(error) && self.note_absent(path) => return true,
+                Some(Err(error)) if is_absent(error) && self.note_absent(path).await => return true,
                 Some(Err(ClientError::Connection(_) | ClientError::Closed)) => {}
                 _ => return false,
             }
@@ -200,7 +203,7 @@ impl Link {
             Some(Ok(client)) => client,
             Some(Err(error)) => {
                 if is_absent(error) {
-                    self.note_absent(path);
+                    self.note_absent(path).await;
                 }
                 return Err(Again::Later(error));
             }
@@ -265,11 +268,11 @@ impl Link {
 pub(super) enum Again {
     Later(ClientError),
     Silent,
+    /// It leads to something else than this drive.
+    Changed(&'static str),
     Never(IoError),
 }
 
-    /// It leads to something else than this drive.
-    Changed(&'static str),
 /// The first path that can be had. Every other one that can be had now leads to the same drive.
 pub(super) async fn first(
     core: &Core,
@@ -365,13 +368,13 @@ async fn reconnect(link: Rc<Link>, first: usize) {
                 return link.changed.notify_all();
             }
             Some(Err(Again::Never(error))) if link.paths.len() == 1 => return link.end(error),
-            // With one path, all of the time that was left.
-            None if link.paths.len() == 1 => return link.end(IoError::GONE),
-            None | Some(Err(_)) if is_over => return link.end(IoError::GONE),
             Some(Err(Again::Changed(why))) if link.paths.len() == 1 || is_over => {
                 link.changed_to.set(Some(why));
                 return link.end(IoError::GONE);
             }
+            // With one path, all of the time that was left.
+            None if link.paths.len() == 1 => return link.end(IoError::GONE),
+            None | Some(Err(_)) if is_over => return link.end(IoError::GONE),
             None | Some(Err(_)) => link.paths[path].state.set(PathState::Failed),
         }
     }

@@ -17,6 +17,14 @@ pub fn parse_rfc3339(text: &str) -> Option<u64> {
     time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
+/// How many seconds ago something was, by the clock of then; `None` if that is not known. A clock
+/// that was set back a little is none that was wrong by years.
+pub fn secs_since(then_secs: Option<u64>, now_secs: u64) -> Option<u64> {
+    const WRONG_BY_SECS: u64 = 86_400;
+    let then = then_secs.filter(|then| *then <= now_secs.saturating_add(WRONG_BY_SECS));
+    then.map(|then| now_secs.saturating_sub(then))
+}
+
 /// A number of seconds for people: `45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`.
 pub fn duration(secs: u64) -> String {
     let (min, hours, days) = (secs / 60, secs / 3600, secs / 86_400);
@@ -43,6 +51,14 @@ mod tests {
             assert_eq!(rfc3339(secs).as_deref().and_then(parse_rfc3339), Some(secs));
         }
         assert_eq!(parse_rfc3339("today"), None);
+    }
+
+    #[test]
+    fn a_time_in_the_future_is_not_known() {
+        assert_eq!(secs_since(Some(10), 15), Some(5));
+        assert_eq!(secs_since(Some(3600), 15), Some(0), "the clock was set back");
+        assert_eq!(secs_since(Some(14 * 365 * 86_400), 15), None);
+        assert_eq!(secs_since(None, 15), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use wattle_operate::config::StackConfig;
 use wattle_server::protocol::report::{ArrayReport, ScrubReport};
 use wattle_server::protocol::{ErrorReport, SCHEMA_VERSION, ServerRequest};
 use wattle_server::socket::client::{Servers, request};
+use wattle_server::time::secs_since;
 
 use crate::cli::UpArgs;
 use crate::commands::status::text::scrub_line;
@@ -87,10 +88,10 @@ fn last_done(array: &ArrayReport) -> Option<&str> {
     array.last_done().map(|run| run.started.as_str())
 }
 
-/// Whether so much time has gone by since the last one. A time that cannot be read is none.
+/// Whether so much time has gone by since the last one.
 fn is_older(array: &ArrayReport, than: Duration, now_secs: u64) -> bool {
     let secs = array.last_done().and_then(ScrubReport::started_secs);
-    secs.is_none_or(|secs| now_secs.saturating_sub(secs) >= than.as_secs())
+    secs_since(secs, now_secs).is_none_or(|secs| secs >= than.as_secs())
 }
 
 /// What checks find, and what keeps one from being run, is an exit status: the other arrays are
@@ -231,6 +232,8 @@ mod tests {
         assert!(is_older(&array(vec![run("yesterday", "done")]), day, at(1)));
         assert!(is_older(&array(Vec::new()), day, at(1)));
         // A clock that was set back is not a reason to shout.
-        assert!(!is_older(&done, day, 1));
+        assert!(!is_older(&done, day, at(0) - 3600));
+        // One that was wrong by years says nothing.
+        assert!(is_older(&array(vec![run("2040-11-28T00:00:00Z", "done")]), day, at(1)));
     }
 }

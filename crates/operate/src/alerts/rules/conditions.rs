@@ -4,6 +4,7 @@ use wattle_server::protocol::events::{FeedEvent, FeedKind};
 use wattle_server::protocol::report::{
     ArrayReport, Health, MemberReport, RemoteState, ScrubReport, SeatState, SpareState,
 };
+use wattle_server::time::secs_since;
 
 use super::merge::AlertCondition;
 use super::{AlertRules, DriveFault, Fullness, Look, words};
@@ -268,8 +269,8 @@ fn overdue(seen: &Seen<'_>, secs: u64) -> Option<AlertCondition> {
     if !array.is_redundant() || array.uuid.is_none() || array.read_only || array.health == Health::Unusable {
         return None;
     }
-    let last = array.last_done().and_then(ScrubReport::ended_secs);
-    let since = secs.saturating_sub(last.unwrap_or(seen.memory.first_seen_secs));
+    let last = secs_since(array.last_done().and_then(ScrubReport::ended_secs), secs);
+    let since = last.unwrap_or(secs.saturating_sub(seen.memory.first_seen_secs));
     (since >= limit).then(|| {
         let text = words::overdue(array, since, last.is_some());
         seen.condition(AlertKind::ScrubOverdue, None, 0, text)

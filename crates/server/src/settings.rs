@@ -91,8 +91,8 @@ pub fn cache_entry_bytes(members: usize) -> u64 {
 const READ_DEADLINES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 
 /// How long a member across a network may be waited for: below, every hiccup costs redundancy;
-/// above, clients have long given up.
-const REMOTE_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(600);
+/// above, its connection has ended.
+const REMOTE_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
 
 /// In what time requests may be wanted: below, no drive answers; above, no client waits.
 const GOALS: RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_secs(60);
@@ -128,7 +128,7 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     ),
     (
         "remote_timeout",
-        "a time from 100ms to 10m",
+        "a time from 100ms to 30s",
         "a member across a network that has not answered by then is given up, if the array can do without it",
     ),
     (
@@ -368,8 +368,9 @@ mod tests {
             ("goal", "fast", "throughput, latency"),
             ("goal", "0s", "from 50us"),
             ("goal", "61s", "to 1m"),
-            ("remote_timeout", "99ms", "from 100ms to 10m"),
-            ("remote_timeout", "2", "from 100ms to 10m"),
+            ("remote_timeout", "99ms", "from 100ms to 30s"),
+            ("remote_timeout", "2", "from 100ms to 30s"),
+            ("remote_timeout", "31s", "from 100ms to 30s"),
             ("paths", "random", "order or round-robin"),
             ("write_mostly", "a,,b", "separated by commas"),
             ("iops", "0", "1 to 100000000"),

@@ -148,7 +148,7 @@ fn what_is_not_the_member_stays_away() {
     let serve = Serve::start(&room, &[], &[files[0].clone(), server.uri()]);
     serve.wait_until_good();
     // It is there while the connection is made again, long before the member is given up.
-    serve.command(&["set", "data", "remote_timeout=1m"]).ok();
+    serve.command(&["set", "data", "remote_timeout=30s"]).ok();
     let mut client = Client::connect(&serve.uri).unwrap();
     client.write(MIB, &[1; 4096]).unwrap();
     let other = room.device("other", 16 << 20);

@@ -1,5 +1,6 @@
 //! Which member an operator means, and what it means when the engine says no.
 
+use wattle_control::create::shell_word;
 use wattle_control::{Code, Problem};
 use wattle_engine::ArrayStatus;
 use wattle_engine::FailError;
@@ -126,7 +127,9 @@ pub fn leave_problem(array: &str, member: &str, error: LeaveError) -> Problem {
             Code::MemberWorks,
             "a member that works is part of the array's redundancy",
             format!(
-                "fail it first if that is what you want: `wattle fail {array} {member}`; or replace it: `wattle replace`"
+                "fail it first if that is what you want: `wattle fail {} {}`; or replace it: `wattle replace`",
+                shell_word(array),
+                shell_word(member)
             ),
         ),
         LeaveError::NotPresent(_) => {

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use wattle_control::create::shell_word;
 use wattle_control::members::MemberAccess;
 use wattle_control::{ArrayScan, Code, Scan};
 use wattle_engine::MemberState;
@@ -25,10 +26,10 @@ use crate::{members, output};
 /// Between two looks at what is there.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The longest pause between two attempts to take a drive that another process uses.
 /// A server across a network may take this long to show a drive that comes late: others wait for it.
 const REMOTE_TIME: Duration = Duration::from_secs(10);
 
+/// The longest pause between two attempts to take a drive that another process uses.
 const RETRY_MAX: Duration = Duration::from_secs(120);
 
 /// Where drives come from, and those that were there already.
@@ -192,8 +193,8 @@ fn look(
         Looked { seen: before, tried: tried.intersection(&there).cloned().collect(), arrivals: Vec::new() };
     // One that cannot be opened yet is new again at the next look, without the others being read.
     let fresh: Vec<String> = fresh.into_iter().collect();
-    let (opened, _) = members::look_each(access, &fresh, &Force { checks: Vec::new() }).ok()?;
     let access = &access.clone().with_remote_patience(REMOTE_TIME);
+    let (opened, _) = members::look_each(access, &fresh, &Force { checks: Vec::new() }).ok()?;
     let opened: BTreeSet<String> = opened.members.iter().map(|scan| scan.member.name.clone()).collect();
     let fresh: BTreeSet<String> = fresh.into_iter().filter(|name| opened.contains(name)).collect();
     if !fresh.is_empty() {
@@ -250,7 +251,9 @@ async fn wanted(core: &Core, serving: &Serving, arrival: Arrival) -> Option<(Str
             served(&array)?;
             let member = output::text::printable(&member);
             output::note(&format!(
-                "{member} is there again after it failed or was removed: it stays out; to take it back: wattle add {array} {member}"
+                "{member} is there again after it failed or was removed: it stays out; to take it back: wattle add {} {}",
+                shell_word(&array),
+                shell_word(&member)
             ));
             None
         }

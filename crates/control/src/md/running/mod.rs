@@ -32,6 +32,7 @@ use crate::md::admit::{OfferedDevice, Seat, WantedSeat};
 use crate::md::assemble::ReAddCandidate;
 use crate::md::commit::MdMetadata;
 use crate::md::start::{ClaimedMember, Started};
+use crate::md::create::shell_word;
 use crate::members::{Claim, MemberAccess, same_place};
 use crate::problem::{Code, Forced, Problem};
 use crate::undo::Recorder;
@@ -282,7 +283,7 @@ impl RunningArray {
                 Code::BadMember,
                 format!("{member} was not failed: it is a spare"),
                 "nothing depends on a spare",
-                format!("let go of it: `wattle remove {} {member}`", self.name),
+                format!("let go of it: `wattle remove {} {}`", shell_word(&self.name), shell_word(member)),
             ));
         };
         let is_new = self.ordered_out.borrow_mut().insert(key);
@@ -459,7 +460,11 @@ impl RunningArray {
                 Code::NoPlace,
                 format!("{member} is not replaced: the array has no spare"),
                 "a replacement needs a device",
-                format!("name one: `wattle replace {} {member} DEVICE`", self.name),
+                format!(
+                    "name one: `wattle replace {} {} DEVICE`",
+                    shell_word(&self.name),
+                    shell_word(member)
+                ),
             )
         }))
     }
@@ -547,7 +552,7 @@ impl RunningArray {
                 problem.code,
                 format!("spare {name} cannot be used: {}", problem.what),
                 "a spare that cannot be read holds no data",
-                format!("remove it: `wattle remove {} {name}`", self.name),
+                format!("remove it: `wattle remove {} {}`", shell_word(&self.name), shell_word(&name)),
             )
         })?;
         self.join(newcomer, Some(key), place, terms).await

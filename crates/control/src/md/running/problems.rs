@@ -3,6 +3,7 @@
 use wattle_engine::error::{FailError, JoinError, LeaveError};
 
 use super::RunningArray;
+use crate::md::create::shell_word;
 use crate::problem::{Code, Problem};
 
 impl RunningArray {
@@ -32,7 +33,11 @@ impl RunningArray {
             Code::RemoteMissesAll,
             format!("{member} is not taken back by itself"),
             "no bitmap says what it missed, so all of it would be written over",
-            format!("to have all of it written: `wattle add {} '{member}'`", self.name),
+            format!(
+                "to have all of it written: `wattle add {} {}`",
+                shell_word(&self.name),
+                shell_word(member)
+            ),
         )
         .of_member(member)
     }

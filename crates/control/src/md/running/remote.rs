@@ -34,6 +34,7 @@ use crate::events::{ArrayEvent, EventPlace};
 use crate::md::admit::WantedSeat;
 use crate::problem::{Code, Problem};
 
+use crate::md::create::shell_word;
 /// How long a request may wait for a member across a network, where nothing else is set.
 pub const REMOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -322,13 +323,14 @@ impl RunningArray {
         if !is_same {
             return Err(self
                 .problem(
+            let word = shell_word(name);
                     Code::RemoteChanged,
                     format!("{name} is not taken back: what answers there is not the member that was away"),
                     "its superblock is gone, or that of another device",
                     format!(
-                        "see what is there (`wattle examine '{name}'`); to use it all the same: \
-                         `wattle add {} '{name}'`",
-                        self.name
+                        "see what is there (`wattle examine {word}`); to use it all the same: \
+                         `wattle add {} {word}`",
+                        shell_word(&self.name)
                     ),
                 )
                 .of_member(name));

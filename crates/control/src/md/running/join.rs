@@ -16,7 +16,7 @@ use crate::md::assemble::MemberRecovery;
 use crate::md::badblocks::{self, in_data};
 use crate::md::bookkeeping;
 use crate::md::commit::{self, MdMetadata};
-use crate::md::create::PlannedWrite;
+use crate::md::create::{PlannedWrite, shell_word};
 use crate::md::ppl;
 use crate::members::same_place;
 use crate::problem::{Code, Forced, Problem};
@@ -24,32 +24,57 @@ use crate::signature::FoundSignature;
 use crate::undo::{self, UndoDirectory, UndoSite};
 
 impl RunningArray {
-    /// Takes in a device by its name: one that may come back, or one that is opened.
-    pub(super) async fn open_and_join(
-        &self,
-        name: &str,
-        place: WantedSeat,
-        device_uuid: Uuid,
-        terms: Terms<'_>,
-    ) -> Result<Seat, Problem> {
-        // Those that may come back are open already.
+    /// A device by its name: one that may come back, or one that is opened. That may take a while,
+    /// so no order waits for it.
+    pub(super) async fn open(&self, name: &str, device_uuid: Uuid) -> Result<Newcomer, Problem> {
+        // Those that may come back are open already. One across a network may have ended since, and
+        // is opened anew.
         let returning =
             self.returning.borrow().iter().find(|(_, member)| same_place(&member.name, name)).cloned();
-        if let Some((_, member)) = returning {
-            let newcomer =
-                Newcomer::known(&self.core, &member.name, &member.device, member.written_superblock()?)
-                    .await?;
-            let seat = self.join(newcomer, None, place, terms).await?;
-            self.returning.borrow_mut().retain(|(_, other)| other.name != member.name);
-            return Ok(seat);
+        if let Some((_, member)) = returning
+            && !self.has_ended(&member.device).await
+        {
+            let superblock = member.written_superblock()?;
+            return Newcomer::known(&self.core, &member.name, &member.device, superblock).await;
         }
+        self.is_new(name)?;
+        // Another may hold it, and stopping the array does not wait for that.
+        let opened =
+            race(self.stopping.wait(), Newcomer::open(&self.core, &self.access, name, device_uuid)).await;
+        match opened {
+            Either::Second(newcomer) => newcomer,
+            Either::First(()) => Err(self.join_problem(name, JoinError::Stopped)),
+        }
+    }
+
+    /// Takes in what was opened, unless that became the array's meanwhile.
+    pub(super) async fn join_opened(
+        &self,
+        newcomer: Newcomer,
+        place: WantedSeat,
+        terms: Terms<'_>,
+    ) -> Result<Seat, Problem> {
+        let name = newcomer.offer.name.clone();
+        if self.is_stopping() {
+            return Err(self.join_problem(&name, JoinError::Stopped));
+        }
+        self.is_new(&name)?;
+        let device = newcomer.device.clone();
+        let seat = self.in_time(&device, self.join(newcomer, None, place, terms)).await?;
+        self.returning.borrow_mut().retain(|(_, other)| !same_place(&other.name, &name));
+        Ok(seat)
+    }
+
+    /// Whether a name is none of a device of the array.
+    fn is_new(&self, name: &str) -> Result<(), Problem> {
         let is_known = |(key, known): (&MemberKey, &Known)| {
             same_place(&known.name, name) && !self.away.borrow().contains_key(key)
         };
         if self.devices.borrow().iter().any(is_known) {
             let next = format!(
-                "name another device; one that failed has to be removed first: `wattle remove {} {name}`",
-                self.name
+                "name another device; one that failed has to be removed first: `wattle remove {} {}`",
+                shell_word(&self.name),
+                shell_word(name)
             );
             return Err(self.problem(
                 Code::GivenTwice,
@@ -58,15 +83,7 @@ impl RunningArray {
                 next,
             ));
         }
-        // Another may hold it, and stopping the array does not wait for that.
-        let opened =
-            race(self.stopping.wait(), Newcomer::open(&self.core, &self.access, name, device_uuid)).await;
-        let Either::Second(newcomer) = opened else {
-            return Err(self.join_problem(name, JoinError::Stopped));
-        };
-        let newcomer = newcomer?;
-        let device = newcomer.device.clone();
-        self.in_time(&device, self.join(newcomer, None, place, terms)).await
+        Ok(())
     }
 
     /// Takes in a device that is open; `spare` says which one it is of the array, if it is.

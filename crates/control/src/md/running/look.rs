@@ -19,7 +19,7 @@ use crate::signature::{FoundSignature, readable_signatures, recognise};
 
 /// For a device to give everything that is looked at, 170 KiB: a drive that spins up is there by
 /// then.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
+pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// A device as it is offered: everything that is recognised on it.
 ///
@@ -166,7 +166,7 @@ pub(super) async fn shown(
     found
 }
 
-fn silent(name: &str) -> Problem {
+pub(super) fn silent(name: &str) -> Problem {
     Problem::new(
         Code::ReadFailed,
         format!("{name}: it did not answer within {} s", ANSWER_TIME_MAX.as_secs()),

@@ -1,8 +1,8 @@
 //! An array that runs, as its operator has it: members named by people come, go and are replaced.
 //!
 //! Every operation is all or nothing: whatever an error says, the array is as it was before. One
-//! operation at a time; the next one waits. It all happens on the array's home core, beside the
-//! task that keeps its superblocks.
+//! operation at a time; the next one waits, but not for a device that is opened and looked at. It
+//! all happens on the array's home core, beside the task that keeps its superblocks.
 //!
 //! Devices are given open ([`Newcomer`]), so that a simulation can give its own; [`Newcomer::open`]
 //! opens what an operator names, under an exclusive lock and before anything else. A device that
@@ -25,14 +25,15 @@ use wattle_engine::job::{FinishedJob, Job, JobEnd, JobError, JobKind, RepairSour
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey};
 use wattle_format::md::{Superblock, Uuid};
-use wattle_rt::{Core, Device, Instant, Latch as Flag, Permit, Semaphore};
+use wattle_rt::sync::Notify;
+use wattle_rt::{Core, Device, Either, Instant, Latch as Flag, Permit, Semaphore, race};
 
 use crate::events::{ArrayEvent, Covered, EventLog, EventMember, Recorded};
 use crate::md::admit::{OfferedDevice, Seat, WantedSeat};
 use crate::md::assemble::ReAddCandidate;
 use crate::md::commit::MdMetadata;
-use crate::md::start::{ClaimedMember, Started};
 use crate::md::create::shell_word;
+use crate::md::start::{ClaimedMember, Started};
 use crate::members::{Claim, MemberAccess, same_place};
 use crate::problem::{Code, Forced, Problem};
 use crate::undo::Recorder;
@@ -74,8 +75,11 @@ impl Newcomer {
             }
             Ok(member.claim(Claim::Write)?.device)
         });
-        let device = opened.await.map_err(Problem::no_thread)??;
-        Self::look(core, name, device, device_uuid).await
+        // A thread that hangs in the system goes on alone.
+        let Either::First(opened) = race(opened, core.sleep(look::ANSWER_TIME_MAX)).await else {
+            return Err(look::silent(name));
+        };
+        Self::look(core, name, opened.map_err(Problem::no_thread)??, device_uuid).await
     }
 
     /// A device that is open, by what is on it.
@@ -143,6 +147,9 @@ pub struct RunningArray {
     block_bytes: u32,
     turn: Semaphore,
     /// It is to be stopped, and no member comes in any more.
+    /// One device is opened and looked at at a time: one that is named twice is found out. Orders
+    /// of other kinds do not wait for that.
+    incoming: Semaphore,
     stopping: Flag,
     /// How long a request may wait for a member across a network.
     remote_timeout: Cell<Duration>,
@@ -188,6 +195,9 @@ impl RunningArray {
             paths_in_turn: Cell::new(false),
             away: RefCell::default(),
             ordered_out: RefCell::default(),
+            incoming: Semaphore::new(1),
+            spares_away: RefCell::default(),
+            spares_back: (Cell::new(0), Notify::new()),
             came_back: RefCell::default(),
             events,
         })
@@ -337,11 +347,13 @@ impl RunningArray {
         terms: impl Into<Terms<'_>>,
     ) -> Result<Seat, Problem> {
         let _turn = self.turn.acquire(1).await;
-        self.open_and_join(name, WantedSeat::Any, device_uuid, terms.into()).await
+        self.join_opened(newcomer, WantedSeat::Any, terms.into()).await
     }
 
     /// Says of which members copies are read only where no other one can be; of all others they are
     /// read like any. Recorded in the superblocks.
+        let _incoming = self.incoming.acquire(1).await;
+        let newcomer = self.open(name, device_uuid).await?;
     ///
     /// # Errors
     /// A [`Problem`]: no such member, or metadata 0.90; or it could not be recorded, and those
@@ -411,18 +423,7 @@ impl RunningArray {
         terms: impl Into<Terms<'_>>,
     ) -> Result<Seat, Problem> {
         let terms = terms.into();
-        let _turn = self.turn.acquire(1).await;
-        let key = self.find(member)?;
-        let slots = self.books()?.state().seats().len() / 2;
-        let Some(seat) = self.seat_of(key)?.filter(|seat| seat.index() < slots) else {
-            return Err(self.problem(
-                Code::NoPlace,
-                format!("{member} is not replaced: it has no slot of its own"),
-                "only a member in a slot can be replaced",
-                "`wattle status` shows the slots",
-            ));
-        };
-        let place = WantedSeat::Replace(seat.0);
+        let (key, _) = self.replaced(member)?;
         let Some(with) = with else {
             return self.replace_with_spare(member, place, terms).await;
         };
@@ -432,6 +433,8 @@ impl RunningArray {
                     Code::GivenTwice,
                     format!("{member} cannot replace itself"),
                     "a replacement is a second device",
+            let _turn = self.turn.acquire(1).await;
+            let (_, place) = self.replaced(member)?;
                     "name another device, or none to take a spare",
                 ));
             }
@@ -439,11 +442,32 @@ impl RunningArray {
                 return self.use_spare(spare, place, terms).await;
             }
         }
-        self.open_and_join(with, place, device_uuid, terms).await
+        let _incoming = self.incoming.acquire(1).await;
+        let newcomer = self.open(with, device_uuid).await?;
+        let _turn = self.turn.acquire(1).await;
+        let (_, place) = self.replaced(member)?;
+        self.join_opened(newcomer, place, terms).await
+    }
+
+    /// A member that an operator wants to be replaced, and where its replacement goes.
+    fn replaced(&self, member: &str) -> Result<(MemberKey, WantedSeat), Problem> {
+        let key = self.find(member)?;
+        let slots = self.books()?.state().seats().len() / 2;
+        match self.seat_of(key)?.filter(|seat| seat.index() < slots) {
+            Some(seat) => Ok((key, WantedSeat::Replace(seat.0))),
+            None => Err(self.problem(
+                Code::NoPlace,
+                format!("{member} is not replaced: it has no slot of its own"),
+                "only a member in a slot can be replaced",
+                "`wattle status` shows the slots",
+            )),
+        }
     }
 
     async fn replace_with_spare(
         &self,
+                let _turn = self.turn.acquire(1).await;
+                let (_, place) = self.replaced(member)?;
         member: &str,
         place: WantedSeat,
         terms: Terms<'_>,

@@ -24,13 +24,17 @@ pub async fn keep(array: Rc<RunningArray>) {
     bring_back(&array).await;
     let mut version = 0;
     loop {
+        let back = array.spares_that_came_back();
         fill(&array).await;
         let changed = array.handle().changed(array.core(), version);
         let again = async {
-            match array.refused_until() {
-                Some(until) => array.core().sleep_until(until).await,
-                None => std::future::pending().await,
-            }
+            let later = async {
+                match array.refused_until() {
+                    Some(until) => array.core().sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            race(later, array.more_spares_back(back)).await;
         };
         match race(changed, again).await {
             Either::First(Some(now)) => version = now,

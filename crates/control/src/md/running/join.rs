@@ -164,8 +164,10 @@ impl RunningArray {
         let known = Known { name: offer.name.clone(), spare: is_spare, refused: None };
         self.devices.borrow_mut().insert(key, known);
         self.ordered_out.borrow_mut().remove(&key);
+        // A spare may be the first device across a network.
+        self.spares_back.1.notify_all();
         let member = self.event_member(Some(key), &offer.name);
-        if terms.only_missed {
+        if terms.comes_back {
             self.tell(ArrayEvent::RemoteBack { member: member.clone() });
         }
         let filling = match recovery {

@@ -111,6 +111,8 @@ pub struct Terms<'a> {
     /// Saves what identifies its content before the first byte of it changes; `None` if that is
     /// not wanted, or if the array does it by itself with what is its own already.
     pub undo: Option<&'a Recorder>,
+    /// It was away, and comes back by itself.
+    pub comes_back: bool,
     /// It comes in only if nothing has to be written but what it missed.
     pub only_missed: bool,
     /// Reads go to other copies while one can be had.
@@ -145,11 +147,11 @@ pub struct RunningArray {
     returning: RefCell<Vec<(ReAddCandidate, ClaimedMember)>>,
     /// The smallest write that clients may send to members.
     block_bytes: u32,
-    turn: Semaphore,
-    /// It is to be stopped, and no member comes in any more.
     /// One device is opened and looked at at a time: one that is named twice is found out. Orders
     /// of other kinds do not wait for that.
     incoming: Semaphore,
+    turn: Semaphore,
+    /// It is to be stopped, and no member comes in any more.
     stopping: Flag,
     /// How long a request may wait for a member across a network.
     remote_timeout: Cell<Duration>,
@@ -159,6 +161,10 @@ pub struct RunningArray {
     away: RefCell<BTreeMap<MemberKey, Away>>,
     /// Members that an operator failed: they do not come back by themselves.
     ordered_out: RefCell<BTreeSet<MemberKey>>,
+    /// Spares across a network whose connection ended.
+    spares_away: RefCell<BTreeSet<MemberKey>>,
+    /// How often one of them came back; and that one did, or a device came in.
+    spares_back: (Cell<u64>, Notify),
     /// By name, when members came back last, and how long they were left alone before.
     came_back: RefCell<BTreeMap<String, (Instant, Duration)>>,
     events: EventLog,
@@ -189,13 +195,13 @@ impl RunningArray {
             devices: RefCell::new(devices),
             returning: RefCell::new(returning),
             block_bytes,
+            incoming: Semaphore::new(1),
             turn: Semaphore::new(1),
             stopping: Flag::new(),
             remote_timeout: Cell::new(REMOTE_TIMEOUT),
             paths_in_turn: Cell::new(false),
             away: RefCell::default(),
             ordered_out: RefCell::default(),
-            incoming: Semaphore::new(1),
             spares_away: RefCell::default(),
             spares_back: (Cell::new(0), Notify::new()),
             came_back: RefCell::default(),
@@ -346,14 +352,14 @@ impl RunningArray {
         device_uuid: Uuid,
         terms: impl Into<Terms<'_>>,
     ) -> Result<Seat, Problem> {
+        let _incoming = self.incoming.acquire(1).await;
+        let newcomer = self.open(name, device_uuid).await?;
         let _turn = self.turn.acquire(1).await;
         self.join_opened(newcomer, WantedSeat::Any, terms.into()).await
     }
 
     /// Says of which members copies are read only where no other one can be; of all others they are
     /// read like any. Recorded in the superblocks.
-        let _incoming = self.incoming.acquire(1).await;
-        let newcomer = self.open(name, device_uuid).await?;
     ///
     /// # Errors
     /// A [`Problem`]: no such member, or metadata 0.90; or it could not be recorded, and those
@@ -425,6 +431,8 @@ impl RunningArray {
         let terms = terms.into();
         let (key, _) = self.replaced(member)?;
         let Some(with) = with else {
+            let _turn = self.turn.acquire(1).await;
+            let (_, place) = self.replaced(member)?;
             return self.replace_with_spare(member, place, terms).await;
         };
         if let Ok(spare) = self.find(with) {
@@ -433,12 +441,12 @@ impl RunningArray {
                     Code::GivenTwice,
                     format!("{member} cannot replace itself"),
                     "a replacement is a second device",
-            let _turn = self.turn.acquire(1).await;
-            let (_, place) = self.replaced(member)?;
                     "name another device, or none to take a spare",
                 ));
             }
             if self.devices.borrow().get(&spare).is_some_and(|known| known.spare) {
+                let _turn = self.turn.acquire(1).await;
+                let (_, place) = self.replaced(member)?;
                 return self.use_spare(spare, place, terms).await;
             }
         }
@@ -466,8 +474,6 @@ impl RunningArray {
 
     async fn replace_with_spare(
         &self,
-                let _turn = self.turn.acquire(1).await;
-                let (_, place) = self.replaced(member)?;
         member: &str,
         place: WantedSeat,
         terms: Terms<'_>,

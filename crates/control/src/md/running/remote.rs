@@ -13,14 +13,16 @@
 //! - It comes back as a new device, once no request of the old connection can be carried out any
 //!   more ([`wattle_rt::Link::reopen`]): what the recovery writes is not undone later.
 //! - It comes back only as the same member, by its device number and id, if its event count says
-//!   that it did not go on alone, and only if the bitmap says all that it missed. Otherwise it
-//!   stays away, and the reason is told.
+//!   that it did not go on alone, and only if the bitmap says all that it missed, or it was being
+//!   filled when it went away. Otherwise it stays away, and the reason is told.
+//! - A spare whose connection ended is connected to again, and shows that it is the same spare,
+//!   before it is used.
 //! - A member that an operator failed, before it was given up or since, or that failed for another
 //!   reason than silence, is left alone until it is added.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use std::collections::BTreeSet;
 
 use wattle_engine::MemberKey;
 use wattle_engine::units::{MemberIx, SECTOR_BYTES};
@@ -32,9 +34,9 @@ use wattle_rt::{
 use super::{Newcomer, RunningArray, Terms};
 use crate::events::{ArrayEvent, EventPlace};
 use crate::md::admit::WantedSeat;
+use crate::md::create::shell_word;
 use crate::problem::{Code, Problem};
 
-use crate::md::create::shell_word;
 /// How long a request may wait for a member across a network, where nothing else is set.
 pub const REMOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -175,9 +177,6 @@ impl RunningArray {
         (self.remote_timeout.get() / LOOKS).min(LOOK_MAX)
     }
 
-    fn linked(&self) -> Vec<Linked> {
-        let Some(books) = &self.books else { return Vec::new() };
-        let (state, devices) = (books.state(), self.devices.borrow());
     async fn has_links(&self) -> bool {
         let seated = self.handle.devices(&self.core).await;
         seated.iter().any(|(_, _, device)| device.link().is_some()) || !self.linked_spares().is_empty()
@@ -210,6 +209,9 @@ impl RunningArray {
         }
     }
 
+    fn linked(&self) -> Vec<Linked> {
+        let Some(books) = &self.books else { return Vec::new() };
+        let (state, devices) = (books.state(), self.devices.borrow());
         let seats = (0..).map(MemberIx).zip(state.seats());
         let linked = seats.filter_map(|(seat, who)| {
             let key = who.key?;
@@ -321,9 +323,9 @@ impl RunningArray {
             })
         });
         if !is_same {
+            let word = shell_word(name);
             return Err(self
                 .problem(
-            let word = shell_word(name);
                     Code::RemoteChanged,
                     format!("{name} is not taken back: what answers there is not the member that was away"),
                     "its superblock is gone, or that of another device",
@@ -336,7 +338,9 @@ impl RunningArray {
                 .of_member(name));
         }
         self.try_write(device, &newcomer).await.map_err(|error| self.not_taken(name, &error.to_string()))?;
-        let terms = Terms { only_missed: true, ..Terms::default() };
+        // One that was being filled holds nothing that the others do not.
+        let only_missed = was.is_none_or(|was| was.recovery_offset().is_none());
+        let terms = Terms { comes_back: true, only_missed, ..Terms::default() };
         self.join(newcomer, None, WantedSeat::Slot(member.seat.0), terms).await.map(drop)
     }
 
@@ -368,6 +372,90 @@ impl RunningArray {
             Either::Second(never) => never,
         }
     }
+}
+
+impl RunningArray {
+    fn linked_spares(&self) -> Vec<(MemberKey, Device)> {
+        let Some(books) = &self.books else { return Vec::new() };
+        let devices = self.devices.borrow();
+        let spares = devices.iter().filter(|(_, known)| known.spare);
+        let linked = spares.filter_map(|(key, _)| Some((*key, books.device(*key)?)));
+        linked.filter(|(_, device)| device.link().is_some()).collect()
+    }
+
+    /// Has spares back whose connection ended.
+    async fn look_at_spares(self: &Rc<Self>) {
+        for (key, device) in self.linked_spares() {
+            if self.has_ended(&device).await && self.spares_away.borrow_mut().insert(key) {
+                self.core.spawn(bring_spare_back(self.clone(), key, device));
+            }
+        }
+    }
+
+    fn is_spare_on(&self, key: MemberKey, device: &Device) -> bool {
+        let is_spare = self.devices.borrow().get(&key).is_some_and(|known| known.spare);
+        let on = self.books.as_ref().and_then(|books| books.device(key));
+        is_spare && on.is_some_and(|on| on.same(device))
+    }
+
+    /// One attempt to have a spare back; the last connection that there was of it is `device`.
+    async fn reopen_spare(&self, key: MemberKey, device: &Device) -> Result<(), Problem> {
+        let name = self.spare_member(key).name;
+        let Some(link) = device.link() else { return Ok(()) };
+        let again = link.reopen(&self.core).await.map_err(|error| self.not_there(&name, error))?;
+        let looked = Newcomer::look(&self.core, &name, again.clone(), Uuid([0; 16]));
+        let newcomer = self.in_time(&again, looked).await?;
+        let _turn = self.turn.acquire(1).await;
+        if !self.is_spare_on(key, device) {
+            return Ok(());
+        }
+        let books = self.books()?;
+        let state = books.state();
+        let is_same = state.superblock(key).is_some_and(|was| {
+            newcomer.offer.own(was).is_some_and(|own| own.device_uuid() == was.device_uuid())
+        });
+        if !is_same {
+            return Err(self
+                .problem(
+                    Code::RemoteChanged,
+                    format!("spare {name} is not used: what answers there is not the spare that was away"),
+                    "its superblock is gone, or that of another device",
+                    format!(
+                        "`wattle remove {} {}`, and add what is to be a spare",
+                        shell_word(&self.name),
+                        shell_word(&name)
+                    ),
+                )
+                .of_member(&name));
+        }
+        books.replace_device(key, again).await;
+        Ok(())
+    }
+}
+
+/// Has a spare back that is away, as soon as it can be had. Why it is not there is told once.
+async fn bring_spare_back(array: Rc<RunningArray>, key: MemberKey, device: Device) {
+    let mut pause = PAUSE_MAX;
+    while array.is_spare_on(key, &device) {
+        match race(array.reopen_spare(key, &device), array.stopping.wait()).await {
+            Either::First(Ok(())) => {
+                array.take_back(key);
+                break;
+            }
+            Either::First(Err(problem)) => {
+                if array.set_refused(key, &problem) {
+                    let member = array.spare_member(key);
+                    array.tell(ArrayEvent::SpareRefused { member, problem: Box::new(problem) });
+                }
+            }
+            Either::Second(()) => break,
+        }
+        if let Either::Second(()) = race(array.core.sleep(pause), array.stopping.wait()).await {
+            break;
+        }
+        pause = (2 * pause).min(LEFT_ALONE_MAX);
+    }
+    array.spares_away.borrow_mut().remove(&key);
 }
 
 /// Has a member back that is away, as soon as it can be had.

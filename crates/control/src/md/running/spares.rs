@@ -36,8 +36,10 @@ impl RunningArray {
 
     /// Spares that are to take an empty slot by themselves: not what was refused a moment ago.
     pub(crate) fn usable_spares(&self) -> Vec<MemberKey> {
-        let now = self.core.now();
-        self.spares_by_size(|refused| now >= refused.at + REFUSED_PAUSE)
+        let (now, away) = (self.core.now(), self.spares_away.borrow());
+        let mut usable = self.spares_by_size(|refused| now >= refused.at + REFUSED_PAUSE);
+        usable.retain(|key| !away.contains(key));
+        usable
     }
 
     /// When a spare that was refused is to be tried again though nothing changes. One whose time
@@ -66,6 +68,28 @@ impl RunningArray {
         let devices = self.devices.borrow();
         let name = devices.get(&key).map(|known| known.name.clone()).unwrap_or_default();
         EventMember { key: Some(key), name }
+    }
+
+    /// A spare that was away is there again: it is tried now, whatever became of it before.
+    pub(super) fn take_back(&self, key: MemberKey) {
+        if let Some(known) = self.devices.borrow_mut().get_mut(&key) {
+            known.refused = None;
+        }
+        let (count, changed) = &self.spares_back;
+        count.set(count.get() + 1);
+        changed.notify_all();
+    }
+
+    /// How often a spare that was away came back.
+    pub(crate) fn spares_that_came_back(&self) -> u64 {
+        self.spares_back.0.get()
+    }
+
+    /// Until more came back than so many.
+    pub(crate) async fn more_spares_back(&self, than: u64) {
+        while self.spares_that_came_back() == than {
+            self.spares_back.1.wait().await;
+        }
     }
 
     /// A spare did not take a slot; whether that was not so, or for another reason, before.

@@ -79,7 +79,7 @@ pub fn unused(scan: &Scan, array: &ArrayScan) -> Vec<String> {
 /// The reasons of an array that runs. `at_start` are the decisions it was started from.
 pub fn running(now: &ArrayReport, events: &Events, at_start: &[DecisionReport]) -> WhyReport {
     let array = shell_word(&now.name);
-    let mut decisions = vec![of_array(now)];
+    let mut decisions = vec![of_array(now, events)];
     decisions.extend(of_sync(now));
     decisions.extend(now.members.iter().flat_map(|member| of_member(now, member, events)));
     decisions.extend(now.spares.iter().filter(|spare| spare.state == SpareState::Returning).map(|spare| {
@@ -152,7 +152,7 @@ fn rates(now: &VolumeQosReport) -> String {
     set.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
 }
 
-fn of_array(now: &ArrayReport) -> DecisionReport {
+fn of_array(now: &ArrayReport, events: &Events) -> DecisionReport {
     let (slots, array) = (now.members.len(), shell_word(&now.name));
     let lacking: Vec<_> = now
         .members
@@ -165,6 +165,10 @@ fn of_array(now: &ArrayReport) -> DecisionReport {
         _ => format!("slot {} of {slots} not in sync", lacking.join(", ")),
     };
     let what = format!("{} {}", now.slots, now.health.word(now.synced));
+    if let Some(other) = events.overtaken().filter(|_| now.health == Health::Unusable) {
+        let why = format!("{}: {}", other.what, other.why);
+        return DecisionReport { member: None, what, why, next: Some(other.next) };
+    }
     if now.health == Health::Unusable {
         let failed = "a write or a flush failed on more members than redundancy makes up for (a full disk or file system does that); \
                       since then nothing is written";
@@ -239,14 +243,14 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
             let since = remote.away_since.as_deref().unwrap_or("some time");
             let tried = format!("it is away since {since}, and was tried {} times", remote.attempts);
             let refused = remote.reason_code.as_deref().is_some_and(|code| code != Code::RemoteAway.id());
+            let comes_back = if refused { "it does not come" } else { "it comes" };
             decisions.push(about(
                 format!(
                     "it did not answer and is not used (slot {}); {comes_back} back by itself",
                     member.slot
                 ),
                 remote.reason.iter().fold(tried, |tried, reason| format!("{tried}: {reason}")),
-                refused.then(|| format!("wattle examine {word}")),
-            let comes_back = if refused { "it does not come" } else { "it comes" };
+                refused.then(|| format!("wattle add {array} {word}")),
             ));
         }
         (SeatState::Faulty, None) => {

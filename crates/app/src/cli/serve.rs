@@ -13,7 +13,8 @@ use super::{Engine, Force, HttpArgs, MapArgs, OverlayArgs, Runtime, SavingArgs, 
 /// `wattle stop`.
 ///
 /// Writes to members when a client writes, and then keeps their superblocks as the kernel would.
-/// Members are locked against a second owner.
+/// Members are locked against a second owner; one across a network cannot be, and a second server
+/// is noticed when it writes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

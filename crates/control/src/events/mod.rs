@@ -212,6 +212,13 @@ pub enum ArrayEvent {
         /// Why.
         problem: Box<Problem>,
     },
+    /// Another server writes to the members, and this one writes nothing any more.
+    Overtaken {
+        /// Where that was seen.
+        member: EventMember,
+        /// What.
+        problem: Box<Problem>,
+    },
     /// A spare did not take an empty slot.
     SpareRefused {
         /// Which.
@@ -266,6 +273,7 @@ impl ArrayEvent {
             | Self::RemoteBack { member }
             | Self::WriteMostly { member, .. }
             | Self::StaysAway { member, .. }
+            | Self::Overtaken { member, .. }
             | Self::SpareRefused { member, .. } => Some(member),
             Self::LogsReplayed { .. } | Self::Job { .. } | Self::Synced | Self::Health { .. } => None,
         }
@@ -377,7 +385,9 @@ impl fmt::Display for ArrayEvent {
             Self::StaysAway { member, problem } => {
                 write!(f, "{member} does not come back by itself: {}: {}", problem.what, problem.why)
             }
-            Self::SpareRefused { problem, .. } => write!(f, "{}: {}", problem.what, problem.why),
+            Self::Overtaken { problem, .. } | Self::SpareRefused { problem, .. } => {
+                write!(f, "{}: {}", problem.what, problem.why)
+            }
             Self::LogsReplayed { pieces } => {
                 write!(f, "the partial parity logs were followed: {pieces} pieces of parity made right")
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use wattle_engine::MemberKey;
-use wattle_rt::{Core, Instant, IoError, OpFuture, Traffic, UntilGivenUp};
+use wattle_rt::{BufMut, Core, Instant, IoError, OpFuture, Traffic, UntilGivenUp};
 
 /// By member.
 #[derive(Debug, Default)]
@@ -16,7 +16,18 @@ pub(super) struct Waits(RefCell<BTreeMap<MemberKey, Rc<Traffic>>>);
 /// A write or flush of the metadata.
 pub(super) type Writing = UntilGivenUp<Result<(), IoError>, fn() -> Result<(), IoError>>;
 
+/// A read of the metadata.
+pub(super) type Reading = UntilGivenUp<Read, fn() -> Read>;
+
+type Read = (Result<(), IoError>, BufMut);
+
 impl Waits {
+    /// Watches a read of a member.
+    pub(super) fn watch_read(&self, key: MemberKey, operation: OpFuture<Read>) -> Reading {
+        operation.count_in(self.0.borrow_mut().entry(key).or_default(), 0);
+        operation.until_given_up(|| (Err(IoError::GONE), BufMut::alloc(0)))
+    }
+
     /// Watches a write or flush of a member.
     pub(super) fn watch(&self, key: MemberKey, operation: OpFuture<Result<(), IoError>>) -> Writing {
         operation.count_in(self.0.borrow_mut().entry(key).or_default(), 0);

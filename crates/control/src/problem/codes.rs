@@ -419,6 +419,11 @@ codes! {
          that the drive tells the system, and one of these tells none, is no block device, or cannot be used without a cache of \
          its own. Written by two ways as one, two drives would destroy each other. Name one path, or what the system's multipath \
          makes of them.";
+    Overtaken = 203, Failed, "another server has the array's members",
+        "Members across a network cannot be locked, and the superblock of one is not what this server wrote last: another server \
+         has the array, too. Two that write to the same members destroy parity, and each other's data, so this one writes nothing \
+         any more. Stop it, and all but one of the others: which one clients are to use only you can tell. Then have the array \
+         checked (`wattle check NAME`): the other one was started before this one noticed.";
 
     ListenUnprotected = 220, Refused, "it would be open to the network",
         "What listens beyond this machine is reached by every machine that a packet comes from. Over HTTP that takes TLS (--tls-cert, \

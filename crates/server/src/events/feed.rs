@@ -206,7 +206,9 @@ fn describe(told: &mut FeedEvent, event: &ArrayEvent) {
             (told.bytes, told.before_bytes) = (Some(*bytes), Some(*before_bytes));
         }
         ArrayEvent::Replaced { slot, .. } => told.slot = Some(*slot),
-        ArrayEvent::StaysAway { problem, .. } | ArrayEvent::SpareRefused { problem, .. } => {
+        ArrayEvent::StaysAway { problem, .. }
+        | ArrayEvent::Overtaken { problem, .. }
+        | ArrayEvent::SpareRefused { problem, .. } => {
             told.cause = Some(problem.code.id());
         }
         ArrayEvent::Job { change: JobChange::EndedFor(next), .. } => {
@@ -251,6 +253,7 @@ fn kind(event: &ArrayEvent) -> FeedKind {
         ArrayEvent::RemoteBack { .. } => FeedKind::RemoteBack,
         ArrayEvent::WriteMostly { .. } => FeedKind::WriteMostly,
         ArrayEvent::StaysAway { .. } => FeedKind::StaysAway,
+        ArrayEvent::Overtaken { .. } => FeedKind::Overtaken,
         ArrayEvent::SpareRefused { .. } => FeedKind::SpareRefused,
         ArrayEvent::LogsReplayed { .. } => FeedKind::LogsReplayed,
         ArrayEvent::Job { change, .. } => match change {

@@ -80,6 +80,14 @@ impl Events {
         self.kept.borrow().iter().rev().map(report).collect()
     }
 
+    /// That another server has the array, if it was seen.
+    pub fn overtaken(&self) -> Option<Problem> {
+        self.kept.borrow().iter().find_map(|timed| match &timed.event {
+            ServerEvent::Array(array::ArrayEvent::Overtaken { problem, .. }) => Some((**problem).clone()),
+            _ => None,
+        })
+    }
+
     /// The last failure of the member of this name.
     pub fn last_failure(&self, name: &str) -> Option<Timed> {
         let of_it = |timed: &&Timed| matches!(&timed.event, ServerEvent::Array(array::ArrayEvent::Failed { member, .. }) if member.name == name);

@@ -69,6 +69,8 @@ pub enum FeedKind {
     WriteMostly,
     /// A member that was away is not taken back.
     StaysAway,
+    /// Another server writes to the members, and this one writes nothing any more.
+    Overtaken,
     /// A spare did not take an empty slot.
     SpareRefused,
     /// Partial parity logs were followed.

@@ -46,7 +46,9 @@
 //! empty. What a log has no room for fails the member, as md does.
 
 mod bad_blocks;
+mod elsewhere;
 mod place;
+mod spare;
 mod state;
 mod waves;
 
@@ -95,6 +97,8 @@ pub struct MdMetadata {
     /// Partial parity logs of before are gone, or the engine keeps them.
     logs_settled: Cell<bool>,
     waits: Waits,
+    /// What tells this server's superblocks from another's.
+    stamps: elsewhere::OwnStamps,
     /// What recorded scrubs remember, if that is kept.
     sums: RefCell<Option<Rc<ScrubSums>>>,
     /// What happens to the array.
@@ -116,6 +120,9 @@ impl MdMetadata {
         let (spare_places, spare_superblocks): (Vec<_>, Vec<_>) = spares.into_iter().unzip();
         places.resize_with(2 * assembly.slots.len(), || None);
         places.extend(spare_places.into_iter().map(Some));
+        let seated = (0..).map(MemberKey).zip(&superblocks);
+        let found = seated.filter_map(|(key, superblock)| Some((key, superblock.as_ref()?)));
+        let stamps = elsewhere::OwnStamps::of(found);
         Self {
             core: core.clone(),
             geometry: assembly.geometry.clone(),
@@ -126,6 +133,7 @@ impl MdMetadata {
             bitmap: RefCell::default(),
             logs_settled: Cell::new(false),
             waits: Waits::default(),
+            stamps,
             sums: RefCell::default(),
             events: EventLog::default(),
         }
@@ -245,6 +253,7 @@ impl MdMetadata {
         self.state.borrow_mut().forget(key);
         self.bad_logs.borrow_mut().remove(&key);
         self.waits.forget(key);
+        self.stamps.forget(key);
         if let Some(bitmap) = self.bitmap() {
             bitmap.forget(key);
         }
@@ -302,7 +311,12 @@ impl MdMetadata {
     /// and mends it.
     async fn write(&self, record: &ArrayRecord) -> Result<(), MemberSet> {
         let _turn = self.changing.acquire(1).await;
+        let looks = self.look_elsewhere(record);
         self.flush(record).await?;
+        if self.is_overtaken(looks).await {
+            // Without a member to blame: the array is broken as it is.
+            return Err(MemberSet::EMPTY);
+        }
         let failed = (0..).map(MemberIx).zip(&record.seats);
         let failed = failed.filter(|(_, who)| !who.state.writable()).map(|(seat, _)| seat).collect();
         let before = self.state();
@@ -429,14 +443,14 @@ impl MdMetadata {
 
     /// Writes superblocks, all at once.
     async fn write_all(&self, writes: &[SuperblockWrite]) -> Result<(), MemberSet> {
-        let writes = writes.iter().filter_map(|write| {
+        let written = writes.iter().filter_map(|write| {
             let written = self.write_superblock(&self.place(write.key)?, &write.superblock);
             Some((write.seat, self.waits.watch(write.key, written)))
         });
-        match failures(writes.collect()).await {
-            failed if failed.is_empty() => Ok(()),
-            failed => Err(failed),
-        }
+        let failed = failures(written.collect()).await;
+        let whole = writes.iter().filter(|write| !failed.contains(write.seat));
+        whole.for_each(|write| self.stamps.done(write.key));
+        if failed.is_empty() { Ok(()) } else { Err(failed) }
     }
 
     fn write_superblock(
@@ -445,6 +459,7 @@ impl MdMetadata {
         superblock: &Superblock,
     ) -> OpFuture<Result<(), IoError>> {
         let at = superblock.found_at_sectors() * SECTOR_BYTES;
+        self.stamps.begin(superblock);
         self.core.write(&place.device, at, place.encode(superblock), Durability::Fua)
     }
 

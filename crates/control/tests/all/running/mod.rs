@@ -1,6 +1,8 @@
 //! Members that come, go and are replaced while an array runs: on files, through the real engine,
 //! as an operator has it.
 
+mod far;
+
 mod foreign;
 
 mod silent;
@@ -292,7 +294,7 @@ mod crashes {
     use std::sync::{Arc, Mutex};
 
     use wattle_control::admit::{OfferedDevice, WantedSeat};
-    use wattle_control::assemble::{Access, Slot, assemble};
+    use wattle_control::assemble::{Access, Assembly, Slot, assemble};
     use wattle_control::badblocks::in_data;
     use wattle_control::facts::{BadBlockEntry, CLEAN, MemberFacts, SuperblockFacts};
     use wattle_control::running::Newcomer;
@@ -384,6 +386,14 @@ mod crashes {
 
     /// The array as the next start finds it.
     pub(super) fn found(world: &SimWorld, devices: &[Device], version: Version) -> Result<Claimed, String> {
+        let (assembly, seats, spares) = parts(world, devices, version)?;
+        Ok(Claimed::of(assembly, seats, spares, Vec::new(), false))
+    }
+
+    type Parts = (Assembly, Vec<Option<ClaimedMember>>, Vec<ClaimedMember>);
+
+    /// What it is made of: its seats, and its spares.
+    pub(super) fn parts(world: &SimWorld, devices: &[Device], version: Version) -> Result<Parts, String> {
         let place = super_offset_sectors(version, SECTORS).unwrap();
         let read = |device: &Device| {
             let superblock: Option<Superblock> =
@@ -414,7 +424,7 @@ mod crashes {
         let replacements = assembly.replacements.iter().map(|who| who.map(|who| member(who.member)));
         let seats = slots.chain(replacements).collect();
         let spares = assembly.spares.iter().map(|&ix| member(ix)).collect();
-        Ok(Claimed::of(assembly, seats, spares, Vec::new(), false))
+        Ok((assembly, seats, spares))
     }
 
     fn bytes(seed: u8) -> Vec<u8> {

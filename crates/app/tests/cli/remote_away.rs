@@ -376,3 +376,90 @@ fn another_name_of_a_member_does_not_get_around_what_it_was_sent() {
     let copies = copies(&files);
     assert!(copies[0] == copies[1], "the copies differ");
 }
+
+/// A server that takes one client at a time has room for another one once the member is removed,
+/// and whatever it offers then is taken by an order.
+#[test]
+fn what_is_removed_is_let_go_of_and_may_be_another_drive() {
+    if !require("nbdkit") {
+        return;
+    }
+    let room = Room::new();
+    let files = room.array("1", 2);
+    let one = |name: &str, file: &str| {
+        let line = ["nbdkit", "--foreground", "--unix", "SOCKET", "--filter=limit", "file", file, "limit=1"];
+        Server::start(&room, name, &line)
+    };
+    let mut server = one("nbd", &files[1]);
+    let serve = Serve::start(&room, &[], &[files[0].clone(), server.uri()]);
+    serve.wait_until_good();
+    serve.command(&["fail", "data", "1"]).ok();
+    serve.command(&["remove", "data", "1"]).ok();
+    let begun = Instant::now();
+    while Client::connect(&server.uri()).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the connection is still there");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    serve.command(&["add", "data", &server.uri()]).ok();
+    serve.wait_until_good();
+
+    // It dies, and the machine gets another drive.
+    serve.command(&["set", "data", "remote_timeout=500ms"]).ok();
+    server.kill();
+    serve.wait_until("away", is_away);
+    serve.command(&["remove", "data", "1"]).ok();
+    let other = room.device("other", 24 << 20);
+    let _server = one("nbd", &other);
+    serve.command(&["add", "data", &server.uri()]).ok();
+    serve.wait_until_good();
+    serve.stop();
+}
+
+/// The server of a spare is away before the spare is wanted, and back when it is.
+#[test]
+fn a_spare_whose_server_was_away_is_used() {
+    if !require("nbdkit") {
+        return;
+    }
+    let room = Room::new();
+    let files = room.blank(3, 16 << 20);
+    run(["create", "data", "--level", "1", "--spares", "1", &files[0], &files[1], &files[2]]).ok();
+    let mut server = far(&room, "nbd", &files[2], "0");
+    let serve = Serve::start(&room, &[], &[files[0].clone(), files[1].clone(), server.uri()]);
+    serve.wait_until_good();
+    server.kill();
+    let spare = |array: &Value| array["spares"][0]["state"].clone();
+    serve.wait_until("refused", |array| spare(array) == "refused");
+    server.start_again();
+    serve.command(&["fail", "data", "1"]).ok();
+    serve.wait_until_good();
+    serve.stop();
+}
+
+/// A member that is being filled holds nothing that the others do not.
+#[test]
+fn a_member_that_is_filled_comes_back_after_a_blip() {
+    if !require("nbdkit") {
+        return;
+    }
+    let room = Room::new();
+    let files = room.array("1", 2);
+    let blank = room.device("blank", 16 << 20);
+    let serve = Serve::start(&room, &[], &files);
+    serve.wait_until_good();
+    serve.command(&["set", "data", "remote_timeout=500ms"]).ok();
+    serve.command(&["fail", "data", "1"]).ok();
+    serve.command(&["remove", "data", "1"]).ok();
+    let mut server = far(&room, "nbd", &blank, "300ms");
+    serve.command(&["add", "data", &server.uri()]).ok();
+    serve.wait_until("being filled", |array| array["members"][1]["state"] == "rebuilding");
+    server.kill();
+    serve.wait_until("away", is_away);
+    let _server = far(&room, "nbd", &blank, "0");
+    serve.wait_until_good();
+    serve.wait_until("clean", is_whole_and_quiet);
+    serve.stop();
+    let copies = copies(&[files[0].clone(), blank]);
+    assert!(copies[0] == copies[1], "the copies differ");
+}

@@ -17,10 +17,20 @@ pub fn run(args: &UpArgs, stacks: &[&StackConfig]) -> Result<ExitCode, Problem> 
     let engine = Engine { cores: Some(1), ..args.engine.clone() };
     members::run(&engine, 1, async |core| {
         let stop = Rc::new(Latch::new());
-        let mut waiting = Vec::new();
+        let (mut waiting, mut failed) = (Vec::new(), Vec::new());
         for stack in stacks {
-            let child =
-                core.spawn_child(command(args, stack)?).map_err(|error| not_run(&stack.name, &error))?;
+            // Those that run are waited for, whatever becomes of the others.
+            let spawned = command(args, stack).and_then(|command| {
+                core.spawn_child(command).map_err(|error| not_run(&stack.name, &error))
+            });
+            let child = match spawned {
+                Ok(child) => child,
+                Err(problem) => {
+                    output::note(&problem.what);
+                    failed.push(stack.name.clone());
+                    continue;
+                }
+            };
             let (core_, name, stop) = (core.clone(), stack.name.clone(), stop.clone());
             waiting.push(core.spawn(async move { wait(&core_, child, &name, &stop).await }));
         }
@@ -31,7 +41,6 @@ pub fn run(args: &UpArgs, stacks: &[&StackConfig]) -> Result<ExitCode, Problem> 
                 all.set();
             }
         });
-        let mut failed = Vec::new();
         for waiting in waiting {
             failed.extend(waiting.await);
         }

@@ -29,7 +29,7 @@ use wattle_server::remotes::Remotes;
 pub fn run() -> ExitCode {
     let remotes = Remotes::new(environment::certificate_dirs());
     let access =
-        MemberAccess::local().with_remotes(Arc::new(move |name: &str, within| remotes.open(name, within)));
+        MemberAccess::local().with_remotes(Arc::new(move |names: &[&str], within| remotes.open_each(names, within)));
     let matches = cli::Cli::command().try_get_matches_from(cli::without_help_word(std::env::args_os()));
     let typed =
         matches.and_then(|matches| Ok((cli::Cli::from_arg_matches(&matches)?, cli::wants_json(&matches))));

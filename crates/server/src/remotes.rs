@@ -78,6 +78,47 @@ impl Remotes {
         Self { certificates, ..Self::default() }
     }
 
+    /// Opens each as [`Self::open`] does, all at once: none waits for another that does not answer.
+    /// Names that lead to one server are opened one after the other, in their order.
+    ///
+    /// # Errors
+    /// As [`Self::open`], of each.
+    pub fn open_each(&self, names: &[&str], within: Option<Duration>) -> Vec<Result<Device, Problem>> {
+        if let [name] = names {
+            return vec![self.open(name, within)];
+        }
+        let mut groups: Vec<(Vec<Spot>, Vec<usize>)> = Vec::new();
+        for (ix, name) in names.iter().enumerate() {
+            let uris = paths(name).filter_map(|path| path.parse::<Uri>().ok());
+            let mut group = (uris.map(|uri| Spot::of(&uri)).collect::<Vec<_>>(), vec![ix]);
+            let is_apart = |(spots, _): &(Vec<Spot>, Vec<usize>)| {
+                !spots.iter().any(|spot| group.0.iter().any(|own| own.is(spot)))
+            };
+            let (apart, same): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_apart);
+            groups = apart;
+            for (spots, before) in same {
+                group.0.extend(spots);
+                group.1.extend(before);
+            }
+            group.1.sort_unstable();
+            groups.push(group);
+        }
+        let mut opened: Vec<_> = std::thread::scope(|scope| {
+            let open = |ix: usize| (ix, self.open(names[ix], within));
+            let begin = |(_, group): (_, Vec<usize>)| {
+                scope.spawn(move || group.into_iter().map(open).collect::<Vec<_>>())
+            };
+            let opening: Vec<_> = groups.into_iter().map(begin).collect();
+            let ended = opening.into_iter().flat_map(|group| match group.join() {
+                Ok(opened) => opened,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            ended.collect()
+        });
+        opened.sort_by_key(|(ix, _)| *ix);
+        opened.into_iter().map(|(_, opened)| opened).collect()
+    }
+
     /// Opens the export of a URI, or of several that lead to one drive, or gives the connection
     /// that there is. A connection that was given up is made anew. If a time is given, the drive has
     /// to show itself within it.
@@ -145,7 +186,6 @@ impl Remotes {
             }
         };
         let named = name.to_owned();
-        let is_new = known.is_none();
         let opened = core.call_blocking(async move |core| {
             let too_late = async {
                 match within {
@@ -169,11 +209,6 @@ impl Remotes {
         let device = opened.map_err(|error| unavailable(name, &error))??;
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connections) = &mut *connections {
-            // Under another name it may have been connected to at the same time.
-            let other = connections.open.iter().find(leads_there);
-            if let Some(other) = other.filter(|other| is_new && !other.let_go && other.tls == tls) {
-                return Ok(other.device.clone());
-            }
             connections.open.retain(|known| !leads_there(&known));
             connections.open.push(Known { spots, tls, device: device.clone(), let_go: false });
         }
@@ -341,4 +376,32 @@ fn unavailable(name: &str, error: &dyn std::fmt::Display) -> Problem {
         "see the limits of this process (`ulimit -a`)",
     )
     .of_member(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// Those of one server are looked at in their order, so that one is not connected to twice.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "servers that are silent in real time")]
+    fn silent_servers_are_not_waited_for_one_after_the_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let sockets: Vec<_> = (0..4).map(|ix| directory.path().join(format!("s{ix}"))).collect();
+        let listening: Vec<_> = sockets.iter().map(|socket| UnixListener::bind(socket).unwrap()).collect();
+        let uri = |ix: usize, export: &str| format!("nbd+unix:///{export}?socket={}", sockets[ix].display());
+        let names = [uri(0, ""), uri(1, ""), uri(2, "a"), uri(3, ""), uri(2, "b")];
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let (remotes, begun) = (Remotes::default(), std::time::Instant::now());
+        let opened = remotes.open_each(&names, Some(Duration::from_secs(2)));
+        assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
+        assert_eq!(opened.len(), names.len());
+        for (name, opened) in names.iter().zip(opened) {
+            let problem = opened.unwrap_err();
+            assert_eq!((problem.code, problem.member.as_deref()), (Code::OpenFailed, Some(*name)));
+        }
+        drop(listening);
+    }
 }

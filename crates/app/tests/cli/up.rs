@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Stdio};
 use std::time::{Duration, Instant};
@@ -285,6 +285,24 @@ fn half_a_stack_is_not_started() {
         "{}",
         up.said
     );
+}
+
+/// Servers that accept a connection and say nothing are no members for now, within the time that
+/// the file gives.
+#[test]
+fn silent_servers_do_not_hold_up_the_start() {
+    let (room, members) = room("6", 4, "");
+    let silent = ["one", "two"].map(|name| room.path(name));
+    let _listening = silent.each_ref().map(|path| UnixListener::bind(path).unwrap());
+    let uris = silent.map(|path| format!("nbd+unix:///?socket={}", path.display()));
+    let names = [&members[2], &members[3], &uris[0], &uris[1]].map(|name| format!("'{name}'")).join(", ");
+    let text = format!("arrays = ['data']\nmembers = [{names}]\n[wait]\ntimeout = '1s'\n");
+    config(&room, "data.toml", &text);
+    let begun = Instant::now();
+    let mut up = Up::start(&room, &["data"], &[]);
+    up.until("ready: ");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert_eq!(up.array("data")["degraded"], 2);
 }
 
 #[test]

@@ -28,9 +28,9 @@ use crate::unread::{CopyMap, CopyMapError};
 /// What the map of a copy is called: the copy's name and this.
 const MAP_SUFFIX: &str = ".map";
 
-/// Opens a drive across a network by its URI, if it shows itself within a time. The same drive is
-/// the same device each time, as long as it is there.
-pub type OpenRemote = dyn Fn(&str, Option<Duration>) -> Result<Device, Problem> + Send + Sync;
+/// Opens drives across a network by their URIs, each if it shows itself within a time, all at once.
+/// The same drive is the same device each time, as long as it is there.
+pub type OpenRemote = dyn Fn(&[&str], Option<Duration>) -> Vec<Result<Device, Problem>> + Send + Sync;
 
 /// Takes a line that the operator should know of a member.
 pub type TellNote = dyn Fn(&str) + Send + Sync;
@@ -186,28 +186,23 @@ impl MemberAccess {
     fn with_opened(&self, names: &[&str]) -> Self {
         let Some(open) = &self.remotes else { return self.clone() };
         let wholes = names.iter().map(|name| named_partition(name).map_or(*name, |(whole, _)| whole));
-        let is_remote = |name: &&str| matches!(name.parse(), Ok(MemberAddress::Remote));
-        let remote: BTreeSet<&str> = wholes.filter(is_remote).collect();
+        let mut remote: Vec<&str> = Vec::new();
+        for name in wholes.filter(|name| matches!(name.parse(), Ok(MemberAddress::Remote))) {
+            if !remote.contains(&name) {
+                remote.push(name);
+            }
+        }
         if remote.len() < 2 {
             return self.clone();
         }
-        let patience = self.remote_patience;
-        let opened: BTreeMap<String, _> = std::thread::scope(|scope| {
-            let begin = |name: &str| {
-                let name = name.to_owned();
-                scope.spawn(move || (open(&name, patience), name))
-            };
-            let opening: Vec<_> = remote.into_iter().map(begin).collect();
-            let opened = opening.into_iter().map(|opening| match opening.join() {
-                Ok((opened, name)) => (name, opened),
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            opened.collect()
-        });
+        let opened = open(&remote, self.remote_patience);
+        let opened: BTreeMap<String, _> = remote.into_iter().map(str::to_owned).zip(opened).collect();
         let (opened, open) = (Mutex::new(opened), open.clone());
-        let remotes: Arc<OpenRemote> = Arc::new(move |name, patience| {
-            let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-            opened.unwrap_or_else(|| open(name, patience))
+        let remotes: Arc<OpenRemote> = Arc::new(move |names, patience| {
+            let opened = |name: &str| opened.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+            let each =
+                names.iter().map(|name| opened(name).map_or_else(|| open(&[name], patience), |it| vec![it]));
+            each.flatten().collect()
         });
         Self { remotes: Some(remotes), ..self.clone() }
     }
@@ -297,7 +292,7 @@ impl MemberAccess {
                 let Some(open) = &self.remotes else {
                     return Err(MemberError::NotSupportedYet { name: name.to_owned(), scheme: "nbd://" });
                 };
-                let opened = open(name, self.remote_patience);
+                let opened = open(&[name], self.remote_patience).remove(0);
                 let device = opened.map_err(|problem| MemberError::Remote { problem: Box::new(problem) })?;
                 (device, Identity::Remote)
             }

@@ -188,7 +188,7 @@ async fn open(core: &Core, drive: &Arc<Drive>, purpose: Purpose) -> Result<(Stac
 async fn open_stack(core: &Core, drive: &Arc<Drive>, purpose: Purpose) -> Result<Stack, Problem> {
     let len = drive.base.len() as u64;
     let device = Device::served("drive", len, 512, true, core, Arc::new(Served(drive.clone())));
-    let access = MemberAccess::local().with_remotes(Arc::new(move |_: &str, _| Ok(device.clone())));
+    let access = MemberAccess::local().with_remotes(Arc::new(move |_: &[&str], _| vec![Ok(device.clone())]));
     let found =
         core.offload(move || scan(access.look_all(&["nbd://drive/0".to_owned()])?, Forced::default()));
     let options = StackOptions { policy: Policy::default(), purpose, wanted: None, keys: Keyring::default() };

@@ -149,9 +149,9 @@ fn orders_do_not_wait_for_a_device_that_is_opened() {
     on_a_core(async move |core| {
         let (release, hangs) = mpsc::channel::<()>();
         let hangs = Mutex::new(hangs);
-        let access = MemberAccess::local().with_remotes(Arc::new(move |name: &str, _| {
+        let access = MemberAccess::local().with_remotes(Arc::new(move |_: &[&str], _| {
             let _ = hangs.lock().unwrap().recv();
-            Err(Problem::new(Code::OpenFailed, format!("{name}: away"), "", ""))
+            vec![Err(Problem::new(Code::OpenFailed, "it is away", "", ""))]
         }));
         let found = scan(access.look_all(&names).unwrap(), Forced::default()).unwrap();
         let claimed = start::claim(&found, found.find(None).unwrap(), false).unwrap();
@@ -177,39 +177,4 @@ fn orders_do_not_wait_for_a_device_that_is_opened() {
         assert_eq!(adding.await.unwrap_err().code, Code::OpenFailed);
         array.handle().stop(&core).await.unwrap();
     });
-}
-
-/// Of servers that do not answer none waits for another, and each is asked once.
-#[test]
-fn servers_that_do_not_answer_are_looked_at_side_by_side() {
-    let asked = Arc::new(Mutex::new((0, 0, Vec::new())));
-    let counts = asked.clone();
-    let access = MemberAccess::local().with_remote_patience(Duration::from_secs(7)).with_remotes(Arc::new(
-        move |name: &str, within| {
-            assert_eq!(within, Some(Duration::from_secs(7)));
-            let count = |change: i32| {
-                let mut asked = counts.lock().unwrap();
-                asked.0 += change;
-                asked.1 = asked.0.max(asked.1);
-            };
-            count(1);
-            counts.lock().unwrap().2.push(name.to_owned());
-            // Until all are there, or a while has gone by.
-            for _ in 0..500 {
-                if counts.lock().unwrap().1 == 3 {
-                    break;
-                }
-                #[expect(clippy::disallowed_methods, reason = "threads of real time")]
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            count(-1);
-            Err(Problem::new(Code::OpenFailed, format!("{name}: away"), "", ""))
-        },
-    ));
-    let names = ["nbd://a/", "nbd://b/", "nbd://c/"];
-    let (members, errors) = access.look_each(&names).unwrap();
-    assert_eq!((members.len(), errors.len()), (0, 3));
-    let mut asked = asked.lock().unwrap();
-    asked.2.sort();
-    assert_eq!((asked.1, &asked.2[..]), (3, &names.map(str::to_owned)[..]));
 }

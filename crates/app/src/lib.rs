@@ -28,8 +28,8 @@ use wattle_server::remotes::Remotes;
 /// Does what was typed and says how it ended.
 pub fn run() -> ExitCode {
     let remotes = Remotes::new(environment::certificate_dirs());
-    let access =
-        MemberAccess::local().with_remotes(Arc::new(move |names: &[&str], within| remotes.open_each(names, within)));
+    let access = MemberAccess::local()
+        .with_remotes(Arc::new(move |names: &[&str], within| remotes.open_each(names, within)));
     let matches = cli::Cli::command().try_get_matches_from(cli::without_help_word(std::env::args_os()));
     let typed =
         matches.and_then(|matches| Ok((cli::Cli::from_arg_matches(&matches)?, cli::wants_json(&matches))));

@@ -20,9 +20,8 @@ pub fn run(args: &UpArgs, stacks: &[&StackConfig]) -> Result<ExitCode, Problem> 
         let (mut waiting, mut failed) = (Vec::new(), Vec::new());
         for stack in stacks {
             // Those that run are waited for, whatever becomes of the others.
-            let spawned = command(args, stack).and_then(|command| {
-                core.spawn_child(command).map_err(|error| not_run(&stack.name, &error))
-            });
+            let spawned = command(args, stack)
+                .and_then(|command| core.spawn_child(command).map_err(|error| not_run(&stack.name, &error)));
             let child = match spawned {
                 Ok(child) => child,
                 Err(problem) => {

@@ -120,8 +120,8 @@ impl Remotes {
     }
 
     /// Opens the export of a URI, or of several that lead to one drive, or gives the connection
-    /// that there is. A connection that was given up is made anew. If a time is given, the drive has
-    /// to show itself within it.
+    /// that there is. A connection that was given up is made anew. If a time is given, the drive
+    /// has to show itself within it.
     ///
     /// # Errors
     /// It is no URI of an export, the certificates cannot be used, or the server cannot be had.

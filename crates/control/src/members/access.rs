@@ -175,7 +175,7 @@ impl MemberAccess {
         Self { remotes: Some(open), ..self }
     }
 
-    /// The same; drives across a network that do not show themselves within this time are not there.
+    /// The same; drives across a network that do not show themselves within this time are away.
     #[must_use]
     pub fn with_remote_patience(self, patience: Duration) -> Self {
         Self { remote_patience: Some(patience), ..self }

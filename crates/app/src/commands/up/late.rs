@@ -26,7 +26,7 @@ use crate::{members, output};
 /// Between two looks at what is there.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// A server across a network may take this long to show a drive that comes late: others wait for it.
+/// A server across a network may take this long to show a drive that comes late: others wait.
 const REMOTE_TIME: Duration = Duration::from_secs(10);
 
 /// The longest pause between two attempts to take a drive that another process uses.

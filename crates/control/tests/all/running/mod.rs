@@ -9,10 +9,9 @@ mod silent;
 
 mod undo;
 
-use crate::support::real;
 use std::time::Duration;
 
-use crate::support::real::{files, looked, on_a_core, request, run};
+use crate::support::real::{self, files, looked, on_a_core, request, run};
 use wattle_control::create::{Consistency, CreateRequest};
 use wattle_control::events::ArrayEvent;
 use wattle_control::members::MemberAccess;

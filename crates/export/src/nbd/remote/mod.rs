@@ -21,8 +21,8 @@
 //! - since the server has answered all of it;
 //! - since the connection and then the process that answered over it have ended, if that process
 //!   was seen to carry out itself what it is sent (Unix sockets, [`wattle_rt::PeerProcess`]);
-//! - since nothing listened at the address where it answered while no connection was left, unless what listened there
-//!   was seen to hand on what it is sent;
+//! - since nothing listened at the address where it answered while no connection was left, unless
+//!   what listened there was seen to hand on what it is sent;
 //! - since more time has passed than a request may take.
 //!
 //! That a connection is closed or reset says nothing, also over TCP: what the server's system had

@@ -29,8 +29,8 @@ pub(super) struct Path {
     /// The last reader was closed from here, and its server lived then: it may have ceased to
     /// listen before.
     closed_alive: Cell<bool>,
-    /// Where servers answered by it, over TCP. A host may have several addresses, and a name be that
-    /// of another host by now.
+    /// Where servers answered by it, over TCP. A host may have several addresses, and a name may be
+    /// that of another host by now.
     addresses: RefCell<BTreeSet<SocketAddr>>,
     /// Processes that answered there and were not over when they were last looked at.
     processes: RefCell<Vec<Arc<PeerProcess>>>,

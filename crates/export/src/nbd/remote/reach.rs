@@ -147,8 +147,8 @@ impl Link {
             && self.doubts.borrow_mut().is_settled(self.core.now())
     }
 
-    /// Nothing listens where a path's servers answered: the next server there has the drive only once the last
-    /// one has let go of it. A connection that is not over shows that it has not, also one that
+    /// Nothing listens where a path's servers answered: the next server there has the drive only
+    /// once the last one has let go of it. A connection that is not over shows that it has not, also one that
     /// reads, and so does a process that answered there and lives; and of a drive behind the server
     /// it says nothing.
     async fn note_absent(&self, path: usize) -> bool {

@@ -6,9 +6,13 @@ use crate::source::{ByteSource, FileRun};
 
 use super::boot::{FatBoot, FatKind};
 
-/// What follows a cluster.
-enum Next {
-    Cluster(u32),
+/// Where a chain goes on.
+#[derive(Debug, Clone, Copy)]
+enum Link {
+    /// With this cluster.
+    To(u32),
+    /// With what follows this one, which the table is still to be asked for.
+    Behind(u32),
     End,
 }
 
@@ -19,69 +23,72 @@ pub(super) struct ClusterRun {
     pub len: u64,
 }
 
-/// The clusters of a file or directory, from the first one on.
-pub(super) struct Chain<'a> {
-    source: &'a ByteSource,
-    boot: &'a FatBoot,
-    next: Option<u32>,
+/// The clusters of a file or directory, from the first one on: how far they were followed.
+#[derive(Debug, Clone)]
+pub(super) struct Chain {
+    link: Link,
     /// More than that are none: the chain is a circle, or longer than what it holds.
     left: u64,
     /// The table does not count: they lie side by side.
     in_one_piece: bool,
-    has_ended: bool,
 }
 
-impl<'a> Chain<'a> {
+impl Chain {
     /// Of at most so many bytes. `in_one_piece` says that they lie side by side without the table.
-    pub fn new(
-        source: &'a ByteSource,
-        boot: &'a FatBoot,
-        first: u32,
-        bytes: u64,
-        in_one_piece: bool,
-    ) -> Self {
+    pub fn new(boot: &FatBoot, first: u32, bytes: u64, in_one_piece: bool) -> Self {
         let left = bytes.div_ceil(boot.cluster_bytes).min(u64::from(boot.clusters));
-        Self { source, boot, next: (left > 0).then_some(first), left, in_one_piece, has_ended: false }
+        Self { link: Link::To(first), left, in_one_piece }
     }
 
     /// The next clusters that lie side by side; `None` at the end of the chain, or once all bytes
-    /// are covered.
-    pub fn run(&mut self) -> Result<Option<ClusterRun>, Error> {
-        let Some(first) = self.next.take().filter(|_| self.left > 0) else { return Ok(None) };
-        let offset = self.offset(first)?;
+    /// are covered. An error comes behind all that leads to it, and again when asked again.
+    pub fn run(&mut self, source: &ByteSource, boot: &FatBoot) -> Result<Option<ClusterRun>, Error> {
+        let table = Table { source, boot };
+        if let Link::Behind(last) = self.link
+            && self.left > 0
+        {
+            self.link = table.follows(last)?;
+        }
+        let Link::To(first) = self.link else { return Ok(None) };
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let offset = table.offset(first)?;
         let mut count = 1;
         if self.in_one_piece {
             count = self.left;
-            self.offset(first + (count - 1).min(u64::from(u32::MAX - first)) as u32)?;
-            self.left = 0;
+            table.offset(first + (count - 1).min(u64::from(u32::MAX - first)) as u32)?;
         } else {
-            let mut last = first;
-            self.left -= 1;
-            while self.left > 0 {
-                match self.follows(last)? {
-                    Next::Cluster(next) if next == last + 1 => {
-                        self.offset(next)?;
-                        (last, count, self.left) = (next, count + 1, self.left - 1);
+            self.link = Link::Behind(first);
+            while let Link::Behind(last) = self.link
+                && count < self.left
+            {
+                match table.follows(last) {
+                    Ok(Link::To(next)) if next == last + 1 && table.offset(next).is_ok() => {
+                        (self.link, count) = (Link::Behind(next), count + 1);
                     }
-                    Next::Cluster(next) => {
-                        self.next = Some(next);
-                        break;
-                    }
-                    Next::End => {
-                        self.has_ended = true;
-                        break;
-                    }
+                    Ok(link) => self.link = link,
+                    Err(_) => break,
                 }
             }
         }
-        Ok(Some(ClusterRun { offset, len: count * self.boot.cluster_bytes }))
+        self.left -= count;
+        Ok(Some(ClusterRun { offset, len: count * boot.cluster_bytes }))
     }
 
     /// Whether the table says that it ends where the last run did.
     pub fn has_ended(&self) -> bool {
-        self.has_ended
+        matches!(self.link, Link::End)
     }
+}
 
+/// What says for each cluster which one follows.
+struct Table<'a> {
+    source: &'a ByteSource,
+    boot: &'a FatBoot,
+}
+
+impl Table<'_> {
     /// Where a cluster is.
     fn offset(&self, cluster: u32) -> Result<u64, Error> {
         match cluster.checked_sub(2).filter(|ix| *ix < self.boot.clusters) {
@@ -90,7 +97,7 @@ impl<'a> Chain<'a> {
         }
     }
 
-    fn follows(&self, cluster: u32) -> Result<Next, Error> {
+    fn follows(&self, cluster: u32) -> Result<Link, Error> {
         let number = u64::from(cluster);
         let (at, len) = match self.boot.kind {
             FatKind::Fat12 => (number + number / 2, 2),
@@ -118,8 +125,8 @@ impl<'a> Chain<'a> {
         match next {
             0 | 1 => Err(damaged(cluster, "it is in a file and marked as free")),
             next if next == bad => Err(damaged(cluster, "it is in a file and marked as bad")),
-            next if next > bad => Ok(Next::End),
-            next => Ok(Next::Cluster(next)),
+            next if next > bad => Ok(Link::End),
+            next => Ok(Link::To(next)),
         }
     }
 }

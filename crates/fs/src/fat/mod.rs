@@ -31,6 +31,8 @@ const ROOT: u64 = 0;
 /// The most bytes of a directory: 65,536 entries of FAT, and what exFAT allows.
 const DIRECTORY_BYTES_MAX: u64 = 2 << 20;
 const EXFAT_DIRECTORY_BYTES_MAX: u64 = 256 << 20;
+/// Runs of a file that are kept at most: 40 MiB. What is behind them is followed again each time.
+const RUNS_MAX: usize = 1 << 20;
 /// A directory is read in pieces of at most that.
 const PIECE_BYTES: u64 = 64 << 10;
 
@@ -80,6 +82,17 @@ pub struct Fat {
     about: About,
     /// Entries that were listed, by their places; `None` where the checksum of one is wrong.
     listed: RefCell<BTreeMap<u64, Option<FatEntry>>>,
+    /// What is known of the file that was read last: a chain is followed from its start on.
+    last: RefCell<Option<FollowedFile>>,
+}
+
+/// A file whose chain was followed up to somewhere.
+struct FollowedFile {
+    file: u64,
+    /// From its start on without a gap.
+    runs: Vec<FileRun>,
+    /// What is behind the runs.
+    chain: Chain,
 }
 
 impl Fat {
@@ -96,7 +109,8 @@ impl Fat {
         let mut uuid = [0; 16];
         uuid[..4].copy_from_slice(&boot.serial.to_be_bytes());
         let about = About { kind, label: boot.label.clone(), uuid, size_bytes: boot.size_bytes, notes };
-        let mut fat = Self { source, boot, about, listed: RefCell::default() };
+        let (listed, last) = Default::default();
+        let mut fat = Self { source, boot, about, listed, last };
         // It is not worth an error.
         if let Ok(Some(label)) = fat.label() {
             fat.about.label = label;
@@ -161,11 +175,12 @@ impl Fat {
         }
         let most = match self.boot.kind {
             FatKind::ExFat if entry.size > 0 => entry.size.min(EXFAT_DIRECTORY_BYTES_MAX),
-            FatKind::ExFat => EXFAT_DIRECTORY_BYTES_MAX,
-            _ => DIRECTORY_BYTES_MAX,
+            // The end of one that is full is told behind its last cluster.
+            FatKind::ExFat => EXFAT_DIRECTORY_BYTES_MAX + 1,
+            _ => DIRECTORY_BYTES_MAX + 1,
         };
-        let mut chain = Chain::new(&self.source, &self.boot, entry.first, most, entry.in_one_piece);
-        while let Some(run) = chain.run()? {
+        let mut chain = Chain::new(&self.boot, entry.first, most, entry.in_one_piece);
+        while let Some(run) = chain.run(&self.source, &self.boot)? {
             deliver(run.offset, run.len)?;
         }
         let is_whole = chain.has_ended() || entry.size > 0;
@@ -229,14 +244,42 @@ impl Fat {
             return Err(Error::NotAFile);
         }
         let end = entry.valid.min(entry.size);
-        let mut chain = Chain::new(&self.source, &self.boot, entry.first, end, entry.in_one_piece);
-        let mut at = 0;
+        let last = self.last.take().filter(|last| last.file == file.inode);
+        let mut followed = last.unwrap_or_else(|| FollowedFile {
+            file: file.inode,
+            runs: Vec::new(),
+            chain: Chain::new(&self.boot, entry.first, end, entry.in_one_piece),
+        });
+        let done = self.follow(&mut followed, end, range, each);
+        self.last.replace(Some(followed));
+        done
+    }
+
+    /// The same of a file with data up to `end` that was followed up to somewhere.
+    fn follow(
+        &self,
+        followed: &mut FollowedFile,
+        end: u64,
+        range: &Range<u64>,
+        each: &mut dyn FnMut(FileRun) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let behind = |run: &FileRun| run.file_offset + run.len;
+        let known = followed.runs.partition_point(|run| behind(run) <= range.start);
+        for run in followed.runs[known..].iter().map_while(|run| run.within(range)) {
+            each(run)?;
+        }
+        let mut at = followed.runs.last().map_or(0, behind);
+        let mut chain = followed.chain.clone();
         while at < end.min(range.end) {
-            let Some(run) = chain.run()? else {
-                return Err(damaged(file.inode, "its clusters end before it does"));
+            let Some(run) = chain.run(&self.source, &self.boot)? else {
+                return Err(damaged(followed.file, "its clusters end before it does"));
             };
             let run = run.of_file(at, end);
             at += run.len;
+            if followed.runs.len() < RUNS_MAX {
+                followed.runs.push(run);
+                followed.chain = chain.clone();
+            }
             if let Some(run) = run.within(range) {
                 each(run)?;
             }

@@ -23,7 +23,7 @@ mod attributes {
 
 /// What an entry comes to.
 pub(super) enum Step {
-    /// There are no more.
+    /// There are no more, if what lies here was written.
     End,
     /// Nothing of its own.
     Skip,
@@ -83,13 +83,9 @@ impl LongName {
 /// OS/2 keeps something else there.
 pub(super) fn fat(entry: &[u8], is_32: bool, long: &mut LongName) -> Step {
     const DELETED: u8 = 0xe5;
-    match entry[0] {
-        0 => return Step::End,
-        DELETED => {
-            *long = LongName::default();
-            return Step::Skip;
-        }
-        _ => {}
+    if matches!(entry[0], 0 | DELETED) {
+        *long = LongName::default();
+        return if entry[0] == 0 { Step::End } else { Step::Skip };
     }
     let bits = entry[11];
     if bits & 0x3f == attributes::LONG_NAME {
@@ -189,7 +185,10 @@ impl ExFatSet {
     /// Takes in an entry.
     pub fn take(&mut self, entry: &[u8]) -> Step {
         match entry[0] {
-            0 => return Step::End,
+            0 => {
+                *self = Self::default();
+                return Step::End;
+            }
             kinds::FILE => {
                 *self = Self {
                     left: entry[1],

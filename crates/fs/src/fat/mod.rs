@@ -188,15 +188,16 @@ impl Fat {
     }
 
     /// Calls `each` for what the entries of a directory come to, and where they are. Damaged ones
-    /// do not end it.
+    /// do not end it, and neither does what says that there are no more: a sector that could not be
+    /// copied may have zeros in its place, and Linux passes them over.
     fn steps(
         &self,
         directory: u64,
         each: &mut dyn FnMut(u64, Step) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (mut long, mut set, mut first) = (LongName::default(), ExFatSet::default(), 0);
-        let mut ended = false;
-        let listed = self.parts(directory, &mut |offset, bytes| {
+        let mut has_ended = false;
+        self.parts(directory, &mut |offset, bytes| {
             for (at, entry) in (offset..).step_by(ENTRY_BYTES).zip(bytes.chunks_exact(ENTRY_BYTES)) {
                 let step = match self.boot.kind {
                     FatKind::ExFat => {
@@ -214,19 +215,17 @@ impl Fat {
                 };
                 match step {
                     Step::Skip => {}
-                    Step::End => {
-                        ended = true;
-                        return Err(Error::Stopped);
+                    Step::End => has_ended = true,
+                    step => {
+                        if std::mem::take(&mut has_ended) {
+                            each(first, Step::Damaged("entries follow the end of its directory"))?;
+                        }
+                        each(first, step)?;
                     }
-                    step => each(first, step)?,
                 }
             }
             Ok(())
-        });
-        if ended {
-            return Ok(());
-        }
-        listed?;
+        })?;
         // The directory ends in the middle of one.
         const NOTHING: [u8; ENTRY_BYTES] = [0; ENTRY_BYTES];
         set.broken_by(&NOTHING).map_or(Ok(()), |what| each(first, Step::Damaged(what)))

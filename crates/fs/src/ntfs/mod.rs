@@ -24,14 +24,14 @@ use crate::error::Error;
 use crate::names::{of_utf16, units};
 use crate::source::{ByteSource, FileRun};
 use crate::{
-    ATTRIBUTE_BYTES_MAX, About, DirEntry, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem,
-    FileTime, FsNode, Note, link_target,
+    ATTRIBUTE_BYTES_MAX, About, DeviceNumber, DirEntry, EachData, EachEntry, EachRun, FileKind, FileMetadata,
+    FileSystem, FileTime, FsNode, Note, link_target,
 };
 
 use record::{
     Attribute, AttributeBody, ClusterExtent, Outside, damaged, flags, kinds, mend, record_of, sequence_of,
 };
-use reparse::ReparsePoint;
+use reparse::{INTERIX_BYTES_MAX, ReparsePoint};
 use volume::{BLOCK_BYTES_MAX, NtfsFile, NtfsVolume};
 
 /// Records of the volume's own files.
@@ -118,20 +118,41 @@ impl Ntfs {
         Ok(file)
     }
 
+    /// What a file is, if that is not just a file or a directory.
     fn reparse(&self, file: &NtfsFile) -> Result<Option<ReparsePoint>, Error> {
-        let Some(found) = file.find(kinds::REPARSE_POINT, "") else { return Ok(None) };
+        let Some(found) = file.find(kinds::REPARSE_POINT, "") else { return self.interix(file) };
         let value = self.volume.whole(file.record, found, SMALL_BYTES_MAX)?;
         let parsed = reparse::parse(&value).ok_or_else(|| damaged(file.record, "its reparse point"))?;
         Ok(Some(parsed))
     }
 
-    fn kind(&self, file: &NtfsFile) -> Result<FileKind, Error> {
+    /// The same of a file of the system whose data says so; no other data is read.
+    fn interix(&self, file: &NtfsFile) -> Result<Option<ReparsePoint>, Error> {
+        const SYSTEM: u32 = 4;
+        let bits = file.resident(kinds::STANDARD_INFORMATION).and_then(|standard| le32(standard, 32));
+        let Some(data) = file.find(kinds::DATA, "").filter(|_| bits.is_some_and(|bits| bits & SYSTEM != 0))
+        else {
+            return Ok(None);
+        };
+        let is_plain = match &data.body {
+            AttributeBody::Resident(_) => true,
+            AttributeBody::Outside(outside) => {
+                outside.size <= INTERIX_BYTES_MAX && data.flags & (flags::COMPRESSED | flags::ENCRYPTED) == 0
+            }
+        };
+        match is_plain {
+            true => Ok(reparse::interix(&self.volume.whole(file.record, data, INTERIX_BYTES_MAX)?)),
+            false => Ok(None),
+        }
+    }
+
+    fn kind(&self, file: &NtfsFile) -> Result<(FileKind, Option<DeviceNumber>), Error> {
         Ok(match self.reparse(file)? {
-            Some(ReparsePoint::Link(_)) => FileKind::Symlink,
-            Some(ReparsePoint::Special) => FileKind::Socket,
-            None if interix_link(file).is_some() => FileKind::Symlink,
-            _ if file.head.is_directory => FileKind::Directory,
-            _ => FileKind::File,
+            Some(ReparsePoint::Link(_)) => (FileKind::Symlink, None),
+            Some(ReparsePoint::Device(kind, number)) => (kind, Some(number)),
+            Some(ReparsePoint::Special) => (FileKind::Socket, None),
+            _ if file.head.is_directory => (FileKind::Directory, None),
+            _ => (FileKind::File, None),
         })
     }
 
@@ -139,10 +160,8 @@ impl Ntfs {
     fn data<'a>(&self, file: &'a NtfsFile) -> Result<Option<&'a Attribute>, Error> {
         match self.reparse(file)? {
             Some(ReparsePoint::Elsewhere(what)) => return Err(Error::Unsupported { what }),
-            Some(ReparsePoint::Link(_) | ReparsePoint::Special) => return Err(Error::NotAFile),
-            None if interix_link(file).is_some() => return Err(Error::NotAFile),
-            _ if file.head.is_directory => return Err(Error::NotAFile),
-            _ => {}
+            None | Some(ReparsePoint::Other) if !file.head.is_directory => {}
+            _ => return Err(Error::NotAFile),
         }
         let data = file.find(kinds::DATA, "");
         if data.is_some_and(|data| data.flags & flags::ENCRYPTED != 0) {
@@ -298,15 +317,6 @@ impl Ntfs {
     }
 }
 
-/// Where a link leads as Interix and ntfs-3g write it: a file of the system whose data says so.
-fn interix_link(file: &NtfsFile) -> Option<Vec<u8>> {
-    const SYSTEM: u32 = 4;
-    const MAGIC: &[u8] = b"IntxLNK\x01";
-    let bits = le32(file.resident(kinds::STANDARD_INFORMATION)?, 32)?;
-    let target = file.resident(kinds::DATA)?.strip_prefix(MAGIC).filter(|_| bits & SYSTEM != 0)?;
-    Some(of_utf16(units(target)))
-}
-
 /// Why the log may hold more than what is on its place: it does not say that it was closed.
 fn why_log_counts(volume: &NtfsVolume) -> Option<&'static str> {
     const UNREADABLE: &str = "its log cannot be read";
@@ -365,7 +375,7 @@ impl FileSystem for Ntfs {
         const READ_ONLY: u32 = 1;
         const DOS: u8 = 2;
         let file = self.file(node)?;
-        let kind = self.kind(&file)?;
+        let (kind, device) = self.kind(&file)?;
         let standard = file.resident(kinds::STANDARD_INFORMATION);
         let standard = standard.ok_or_else(|| damaged(file.record, "it has no times"))?;
         let stamp = |at| le64(standard, at).map_or_else(FileTime::default, time);
@@ -403,13 +413,13 @@ impl FileSystem for Ntfs {
             modified: stamp(8),
             changed: stamp(16),
             created: Some(stamp(0)),
-            device: None,
+            device,
         })
     }
 
     fn list(&self, directory: FsNode, each: &mut EachEntry<'_>) -> Result<(), Error> {
         let file = self.file(directory)?;
-        if self.kind(&file)? != FileKind::Directory {
+        if self.kind(&file)?.0 != FileKind::Directory {
             return Err(Error::NotADirectory);
         }
         self.nodes(&file, &mut |node| {
@@ -428,10 +438,6 @@ impl FileSystem for Ntfs {
         let file = self.file(link)?;
         match self.reparse(&file)? {
             Some(ReparsePoint::Link(target)) => link_target(target, "NTFS record", file.record),
-            None => match interix_link(&file) {
-                Some(target) => link_target(target, "NTFS record", file.record),
-                None => Err(Error::NotALink),
-            },
             _ => Err(Error::NotALink),
         }
     }

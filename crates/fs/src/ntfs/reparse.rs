@@ -1,13 +1,17 @@
-//! Reparse points: links, and marks that a file's data is kept in some other way.
+//! What a file is besides one: by its reparse point a link, or data that is kept in some other way;
+//! by its data what Interix and ntfs-3g make.
 
-use crate::bytes::{le16, le32};
+use crate::bytes::{le16, le32, le64};
 use crate::names::{of_utf16, units};
+use crate::{DeviceNumber, FileKind};
 
 /// What a reparse point makes of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReparsePoint {
     /// A link to there.
     Link(Vec<u8>),
+    /// A character or block device.
+    Device(FileKind, DeviceNumber),
     /// A socket, pipe or device that Linux made under Windows.
     Special,
     /// Its data is not where data is.
@@ -46,5 +50,25 @@ pub(super) fn parse(value: &[u8]) -> Option<ReparsePoint> {
             Some(ReparsePoint::Elsewhere("a file that is kept by a cloud service"))
         }
         _ => Some(ReparsePoint::Other),
+    }
+}
+
+/// A link of Interix with the longest target that Linux has, 4095 units: no data that is longer
+/// makes a file something else.
+pub(super) const INTERIX_BYTES_MAX: u64 = 8 + 2 * 4095;
+
+/// What the data of a file of the system makes of it, as Interix and ntfs-3g write that.
+pub(super) fn interix(data: &[u8]) -> Option<ReparsePoint> {
+    let (magic, value) = data.split_first_chunk::<8>()?;
+    let device = |kind| {
+        let number = |at| u32::try_from(le64(value, at)?).ok();
+        let number = DeviceNumber { major: number(0)?, minor: number(8)? };
+        (value.len() == 16).then_some(ReparsePoint::Device(kind, number))
+    };
+    match magic {
+        b"IntxLNK\x01" => Some(ReparsePoint::Link(of_utf16(units(value)))),
+        b"IntxCHR\0" => device(FileKind::CharDevice),
+        b"IntxBLK\0" => device(FileKind::BlockDevice),
+        _ => None,
     }
 }

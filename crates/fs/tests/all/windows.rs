@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::common::{image, open, pattern, program, run, unmount};
 use tempfile::TempDir;
-use wattle_fs::{Error, FileKind, FileSystem, FsNode, Note};
+use wattle_fs::{DeviceNumber, Error, FileKind, FileSystem, FsNode, Note};
 
 /// A file's bytes, or what else it is.
 #[derive(Debug, PartialEq, Eq)]
@@ -546,6 +546,52 @@ fn ntfs_comes_out() {
     }
 }
 
+/// Links and devices as ntfs-3g writes them, in a file's data: in its record or outside.
+#[test]
+fn what_linux_makes_on_ntfs_is_what_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("at");
+    fs::create_dir(&at).unwrap();
+    let path = image(&dir, "ntfs", 40 << 20);
+    if run(program("mkntfs").args(["-q", "-F", "-Q"]).arg(&path)).is_none() {
+        return;
+    }
+    let lengths = [1, 59, 400, 600, 4000];
+    let worked = by_fuse(program("ntfs-3g").arg(&path).arg(&at), &at, || {
+        for length in lengths {
+            std::os::unix::fs::symlink("x".repeat(length), at.join(format!("link {length}"))).unwrap();
+        }
+        // Names leave less room in the record.
+        std::os::unix::fs::symlink("y".repeat(300), at.join("named")).unwrap();
+        for ix in 0..20 {
+            fs::hard_link(at.join("named"), at.join(format!("a further name of it {ix}"))).unwrap();
+        }
+        run(program("mknod").arg(at.join("disk")).args(["b", "8", "300"])).unwrap();
+        run(program("mknod").arg(at.join("null")).args(["c", "1", "3"])).unwrap();
+        fs::write(at.join("text"), b"IntxLNK\x01but no file of the system").unwrap();
+    });
+    if worked.is_none() {
+        return;
+    }
+    let fs = open(&path);
+    let node = |name: &str| entry_of(&*fs, name);
+    for length in lengths {
+        let link = node(&format!("link {length}"));
+        assert_eq!(fs.metadata(link).unwrap().kind, FileKind::Symlink, "{length}");
+        assert!(fs.link(link).unwrap() == "x".repeat(length).into_bytes(), "{length}");
+        assert!(matches!(fs.read(link, 0..1, &mut |_, _| Ok(())), Err(Error::NotAFile)));
+    }
+    assert!(fs.link(node("named")).unwrap() == "y".repeat(300).into_bytes());
+    assert_eq!(node("named"), node("a further name of it 7"));
+    for (name, kind, major, minor) in
+        [("disk", FileKind::BlockDevice, 8, 300), ("null", FileKind::CharDevice, 1, 3)]
+    {
+        let metadata = fs.metadata(node(name)).unwrap();
+        assert_eq!((metadata.kind, metadata.device), (kind, Some(DeviceNumber { major, minor })), "{name}");
+    }
+    assert_eq!(fs.metadata(node("text")).unwrap().kind, FileKind::File);
+}
+
 /// What lies behind what was ever written of a named stream is zeros, whatever the clusters have.
 fn streams_end_where_they_were_written(path: &Path) {
     const ATTRIBUTE: &[u8] = b"user.large stream";
@@ -563,6 +609,17 @@ fn streams_end_where_they_were_written(path: &Path) {
     let attribute = (name - 100..name).find(is_it).unwrap();
     bytes[attribute + 56..attribute + 64].copy_from_slice(&5000_u64.to_le_bytes());
     assert!(value(&bytes) == [vec![b'x'; 5000], vec![0; 25_000]].concat());
+}
+
+/// What an entry of the root names: a link itself.
+fn entry_of(fs: &dyn FileSystem, name: &str) -> FsNode {
+    let mut found = None;
+    fs.list(fs.root(), &mut |entry| {
+        found = found.or((entry.name == name.as_bytes()).then_some(entry.node));
+        Ok(())
+    })
+    .unwrap();
+    found.unwrap_or_else(|| panic!("{name} is not there"))
 }
 
 fn sparse_and_in_pieces(at: &Path) {

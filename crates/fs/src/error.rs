@@ -178,6 +178,12 @@ pub enum Note {
         /// What is wrong with the first.
         why: &'static str,
     },
+    /// Of FAT, exFAT and NTFS, the first boot sector is not right: a copy of it is used, which may
+    /// be left of what was there before another format.
+    BootCopy {
+        /// What is wrong with the first.
+        why: &'static str,
+    },
     /// It was not unmounted, and has no journal that would say what was being written.
     NoJournal,
     /// It says itself that something in it is wrong.
@@ -260,6 +266,7 @@ impl Note {
                 | Self::DeviceLogsDiffer { .. }
                 | Self::SuperblockCopy { .. }
                 | Self::HeaderCopy { .. }
+                | Self::BootCopy { .. }
         )
     }
 
@@ -331,6 +338,11 @@ impl fmt::Display for Note {
                 f,
                 "its volume header is not used ({why}), but the alternate one at its end, which is written only when one of the \
                  volume's own files grows: whether it was unmounted is not known; Linux mounts no volume without the first"
+            ),
+            Self::BootCopy { why } => write!(
+                f,
+                "its boot sector is not used ({why}), but a copy of it: if something else was formatted there since, this is what was \
+                 there before; nothing mounts it without the first"
             ),
             Self::NoJournal => f.write_str(
                 "it was not unmounted and has no journal: what was written last, in the seconds before the crash, may be torn; a mount \

@@ -28,6 +28,7 @@ mod names;
 mod ntfs;
 mod owners;
 mod path;
+mod recognise;
 mod source;
 mod usage;
 mod xfs;
@@ -47,10 +48,12 @@ pub use path::resolve;
 pub use source::{FileRun, ReadAt};
 pub use usage::FileSystemUsage;
 
-use source::ByteSource;
+use recognise::FileSystemFamily;
+use source::{ByteSource, GivenSource};
 
-/// Opens the file system in `reader`; of btrfs the subvolume of that number, or else the one that a
-/// mount would show.
+/// Opens the file system in `reader`: the one that was formatted last, if another one left traces.
+/// Of btrfs the subvolume of that number, which also means that one, or else the one that a mount
+/// would show.
 ///
 /// # Errors
 /// [`Error::Unrecognised`] if there is none that is known here; else what is wrong with it or not
@@ -60,27 +63,14 @@ pub fn open(reader: Box<dyn ReadAt>, subvolume: Option<u64>) -> Result<Box<dyn F
 }
 
 fn open_source(source: ByteSource, subvolume: Option<u64>) -> Result<Box<dyn FileSystem>, Error> {
-    let is_ext = match ext::is_here(&source) {
-        // The same sectors have the header of HFS+, which has another one.
-        Err(_) if subvolume.is_none() && hfs::has_alternate(&source) => {
-            return Ok(Box::new(hfs::Hfs::open(source)?));
-        }
-        is_ext => is_ext?,
-    };
-    let is_xfs = xfs::is_here(&source)?;
-    match subvolume {
-        Some(_) if is_ext || is_xfs => {
-            Err(Error::Unsupported { what: "a subvolume of ext or XFS, which have none" })
-        }
-        _ if is_ext => Ok(Box::new(ext::Ext::open(source)?)),
-        _ if is_xfs => Ok(Box::new(xfs::Xfs::open(source)?)),
-        _ if btrfs::is_here(&source)? => Ok(Box::new(btrfs::Btrfs::open(source, subvolume)?)),
-        Some(_) => Err(Error::Unrecognised),
-        _ if ntfs::is_here(&source)? => Ok(Box::new(ntfs::Ntfs::open(source)?)),
-        _ if fat::is_here(&source)? => Ok(Box::new(fat::Fat::open(source)?)),
-        _ if hfs::is_here(&source)? => Ok(Box::new(hfs::Hfs::open(source)?)),
-        _ => Err(Error::Unrecognised),
-    }
+    Ok(match recognise::family_with(&source, subvolume)? {
+        FileSystemFamily::Ext => Box::new(ext::Ext::open(source)?),
+        FileSystemFamily::Xfs => Box::new(xfs::Xfs::open(source)?),
+        FileSystemFamily::Btrfs => Box::new(btrfs::Btrfs::open(source, subvolume)?),
+        FileSystemFamily::Ntfs => Box::new(ntfs::Ntfs::open(source)?),
+        FileSystemFamily::Fat => Box::new(fat::Fat::open(source)?),
+        FileSystemFamily::Hfs => Box::new(hfs::Hfs::open(source)?),
+    })
 }
 
 /// Opens the file system that the first of these devices belongs to, with those of the others that
@@ -96,12 +86,17 @@ pub fn open_devices(
     subvolume: Option<u64>,
 ) -> Result<Box<dyn FileSystem>, Error> {
     let mut sources = sources(readers);
-    let first = sources.first().ok_or(Error::Unrecognised)?;
-    match !ext::is_here(first)? && !xfs::is_here(first)? && btrfs::is_here(first)? {
-        true => Ok(Box::new(btrfs::Btrfs::open_devices(&sources, subvolume)?)),
-        false => {
-            let first = Rc::into_inner(sources.swap_remove(0)).ok_or(Error::Unrecognised)?;
-            open_source(first, subvolume)
+    let (_, first) = sources.first().ok_or(Error::Unrecognised)?;
+    match recognise::family_with(first, subvolume)? {
+        FileSystemFamily::Btrfs => {
+            if subvolume.is_none() {
+                sources.retain(is_btrfs);
+            }
+            Ok(Box::new(btrfs::Btrfs::open_devices(&sources, subvolume)?))
+        }
+        _ => {
+            let (_, first) = sources.swap_remove(0);
+            open_source(Rc::into_inner(first).ok_or(Error::Unrecognised)?, subvolume)
         }
     }
 }
@@ -110,12 +105,19 @@ pub fn open_devices(
 /// otherwise is passed over.
 #[must_use]
 pub fn on_several_devices(readers: Vec<Box<dyn ReadAt>>) -> Vec<FsDevices> {
-    btrfs::on_several(&sources(readers))
+    let mut sources = sources(readers);
+    sources.retain(is_btrfs);
+    btrfs::on_several(&sources)
 }
 
-fn sources(readers: Vec<Box<dyn ReadAt>>) -> Vec<Rc<ByteSource>> {
+/// Whether a device was not formatted as something else since it was one of a btrfs.
+fn is_btrfs((_, source): &GivenSource) -> bool {
+    matches!(recognise::family(source), Ok(FileSystemFamily::Btrfs))
+}
+
+fn sources(readers: Vec<Box<dyn ReadAt>>) -> Vec<GivenSource> {
     let count = readers.len();
-    readers.into_iter().map(|reader| Rc::new(ByteSource::one_of(reader, count))).collect()
+    readers.into_iter().map(|reader| Rc::new(ByteSource::one_of(reader, count))).enumerate().collect()
 }
 
 /// The layout of the ext2, ext3, ext4 or XFS in `reader`.
@@ -125,9 +127,9 @@ fn sources(readers: Vec<Box<dyn ReadAt>>) -> Vec<Rc<ByteSource>> {
 /// asks for what is not supported.
 pub fn layout(reader: Box<dyn ReadAt>) -> Result<FileSystemLayout, Error> {
     let source = ByteSource::new(reader);
-    match (ext::is_here(&source)?, xfs::is_here(&source)?) {
-        (true, _) => ext::layout(&source),
-        (_, true) => xfs::layout(&source),
+    match recognise::family(&source)? {
+        FileSystemFamily::Ext => ext::layout(&source),
+        FileSystemFamily::Xfs => xfs::layout(&source),
         _ => Err(Error::Unrecognised),
     }
 }
@@ -139,9 +141,9 @@ pub fn layout(reader: Box<dyn ReadAt>) -> Result<FileSystemLayout, Error> {
 /// is counted instead.
 pub fn census(reader: Box<dyn ReadAt>, limits: CensusLimits) -> Result<FileSystemCensus, Error> {
     let source = ByteSource::new(reader);
-    match (ext::is_here(&source)?, xfs::is_here(&source)?) {
-        (true, _) => ext::census::take(source, limits),
-        (_, true) => xfs::census::take(source, limits),
+    match recognise::family(&source)? {
+        FileSystemFamily::Ext => ext::census::take(source, limits),
+        FileSystemFamily::Xfs => xfs::census::take(source, limits),
         _ => Err(Error::Unrecognised),
     }
 }
@@ -153,10 +155,10 @@ pub fn census(reader: Box<dyn ReadAt>, limits: CensusLimits) -> Result<FileSyste
 /// asks for what is not supported.
 pub fn usage(reader: Box<dyn ReadAt>) -> Result<FileSystemUsage, Error> {
     let source = ByteSource::new(reader);
-    match (ext::is_here(&source)?, xfs::is_here(&source)?) {
-        (true, _) => ext::usage(&source),
-        (_, true) => xfs::usage(&source),
-        _ if btrfs::is_here(&source)? => btrfs::usage(&source),
+    match recognise::family(&source)? {
+        FileSystemFamily::Ext => ext::usage(&source),
+        FileSystemFamily::Xfs => xfs::usage(&source),
+        FileSystemFamily::Btrfs => btrfs::usage(&source),
         _ => Err(Error::Unrecognised),
     }
 }

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::rc::Rc;
 
 use crate::error::Error;
 use crate::{EachData, Note};
@@ -72,6 +73,9 @@ pub struct ByteSource {
     /// What a log has newer, by the number of the sector.
     newer: BTreeMap<u64, [u8; SECTOR_BYTES as usize]>,
 }
+
+/// One of several that are read together, and which of those given it is.
+pub type GivenSource = (usize, Rc<ByteSource>);
 
 /// A piece of what is read that starts at a multiple of its size.
 #[derive(Clone)]

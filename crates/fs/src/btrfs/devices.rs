@@ -15,7 +15,7 @@ use std::rc::Rc;
 use crate::btrfs::superblock::{DeviceItem, Superblock};
 use crate::devices::{FsDevice, FsDeviceState};
 use crate::error::{Error, Note};
-use crate::source::ByteSource;
+use crate::source::{ByteSource, GivenSource};
 
 /// The number of a device that is being filled to replace another one. It gets that one's number
 /// and identifier at the end.
@@ -54,20 +54,20 @@ pub struct Gathered {
 }
 
 /// A superblock that was read, of which of those given.
-type Found = (usize, Superblock);
+type Found<'a> = (&'a GivenSource, Superblock);
 
 /// Which of the devices given belong to the file system with that identifier.
 ///
 /// # Errors
 /// Two devices say different things of the same moment.
-pub fn gather(sources: &[Rc<ByteSource>], uuid: [u8; 16]) -> Result<Gathered, Error> {
-    let superblocks = sources.iter().enumerate();
-    let all = superblocks.filter_map(|(given, source)| Some((given, Superblock::read(source).ok()?)));
-    let (own, others): (Vec<Found>, Vec<Found>) = all.partition(|(_, superblock)| superblock.uuid == uuid);
-    let (own, replacements): (Vec<Found>, Vec<Found>) =
+pub fn gather(sources: &[GivenSource], uuid: [u8; 16]) -> Result<Gathered, Error> {
+    let all = sources.iter().filter_map(|given| Some((given, Superblock::read(&given.1).ok()?)));
+    let (own, others): (Vec<Found<'_>>, Vec<Found<'_>>) =
+        all.partition(|(_, superblock)| superblock.uuid == uuid);
+    let (own, replacements): (Vec<Found<'_>>, Vec<Found<'_>>) =
         own.into_iter().partition(|(_, superblock)| superblock.device.id != REPLACEMENT);
     let seeds = others.into_iter().filter(|(_, superblock)| superblock.is_seed).collect();
-    let unused_as = |state| move |(given, superblock): &Found| unused(*given, superblock, state);
+    let unused_as = |state| move |((given, _), superblock): &Found<'_>| unused(*given, superblock, state);
     let mut not_used: Vec<FsDevice> =
         replacements.iter().map(unused_as(FsDeviceState::Replacement)).collect();
     let (own, mut twice) = each_once(own)?;
@@ -88,13 +88,13 @@ pub fn gather(sources: &[Rc<ByteSource>], uuid: [u8; 16]) -> Result<Gathered, Er
     let mut block_uuids = vec![newest.metadata_uuid];
     block_uuids.extend(seeds.iter().map(|(_, superblock)| superblock.metadata_uuid));
     let here = |is_seed: bool| {
-        move |(given, superblock): Found| DeviceHere {
+        move |((given, source), superblock): Found<'_>| DeviceHere {
             item: superblock.device,
-            source: sources[given].clone(),
+            source: source.clone(),
             generation: superblock.generation,
             is_stale: !is_seed && superblock.generation < newest.generation,
             is_seed,
-            given,
+            given: *given,
         }
     };
     let generation = newest.generation;
@@ -113,7 +113,7 @@ fn age(found: &Superblock) -> impl Ord + use<> {
 
 /// A flush writes where the log is into the first superblock of every device, and Linux goes on
 /// where only one of them takes that: after a crash the others have no log, or an older one.
-fn logs_differ(own: &[Found], used: &Superblock) -> Option<Note> {
+fn logs_differ(own: &[Found<'_>], used: &Superblock) -> Option<Note> {
     let others = own.iter().map(|(_, superblock)| superblock);
     let mut others = others.filter(|other| other.generation == used.generation && other.copied.is_none());
     let differs = others.any(|other| other.log_tree != used.log_tree);
@@ -121,10 +121,10 @@ fn logs_differ(own: &[Found], used: &Superblock) -> Option<Note> {
 }
 
 /// Of each device the newest; and the others, which are copies of it.
-fn each_once(mut found: Vec<Found>) -> Result<(Vec<Found>, Vec<Found>), Error> {
+fn each_once(mut found: Vec<Found<'_>>) -> Result<(Vec<Found<'_>>, Vec<Found<'_>>), Error> {
     // The first one given is the first among those of one age.
-    found.sort_by_key(|(given, superblock)| (Reverse(superblock.generation), *given));
-    let (mut once, mut twice): (Vec<Found>, Vec<Found>) = Default::default();
+    found.sort_by_key(|((given, _), superblock)| (Reverse(superblock.generation), *given));
+    let (mut once, mut twice): (Vec<Found<'_>>, Vec<Found<'_>>) = Default::default();
     for (given, superblock) in found {
         match once.iter().find(|(_, other)| other.device.uuid == superblock.device.uuid) {
             None => once.push((given, superblock)),
@@ -137,7 +137,7 @@ fn each_once(mut found: Vec<Found>) -> Result<(Vec<Found>, Vec<Found>), Error> {
             Some(_) => twice.push((given, superblock)),
         }
     }
-    once.sort_by_key(|(given, _)| *given);
+    once.sort_by_key(|((given, _), _)| *given);
     Ok((once, twice))
 }
 

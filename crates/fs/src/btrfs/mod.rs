@@ -28,7 +28,7 @@ use std::rc::Rc;
 use crate::bytes::{le16, le32, le64};
 use crate::devices::{FsDevice, FsDevices};
 use crate::error::{Error, Note};
-use crate::source::{ByteSource, SIZE_MAX};
+use crate::source::{ByteSource, GivenSource, SIZE_MAX};
 use crate::usage::FileSystemUsage;
 use crate::{
     About, DeviceNumber, DirEntry, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem,
@@ -78,6 +78,15 @@ pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
     superblock::is_here(source)
 }
 
+/// Whether the signature is there at its first place, which what is formatted over a btrfs wipes
+/// sooner than the others.
+///
+/// # Errors
+/// None: what cannot be read may have copies.
+pub fn is_formatted(source: &ByteSource) -> Result<bool, Error> {
+    Ok(superblock::has_first(source))
+}
+
 /// How full it is, by its superblock.
 ///
 /// # Errors
@@ -87,8 +96,8 @@ pub fn usage(source: &ByteSource) -> Result<FileSystemUsage, Error> {
 }
 
 /// The file systems on several devices of which some are among these, with what is there of each.
-pub fn on_several(sources: &[Rc<ByteSource>]) -> Vec<FsDevices> {
-    let superblocks = sources.iter().filter_map(|source| Superblock::read(source).ok());
+pub fn on_several(sources: &[GivenSource]) -> Vec<FsDevices> {
+    let superblocks = sources.iter().filter_map(|(_, source)| Superblock::read(source).ok());
     let mut found: Vec<FsDevices> = Vec::new();
     for superblock in superblocks {
         let Superblock { uuid, label, .. } = superblock;
@@ -137,7 +146,7 @@ impl Btrfs {
         if Superblock::read(&source)?.devices != 1 {
             return Err(Error::Unsupported { what: "btrfs on several devices, of which one is given" });
         }
-        Self::open_devices(&[Rc::new(source)], subvolume)
+        Self::open_devices(&[(0, Rc::new(source))], subvolume)
     }
 
     /// Opens the one that the first of these devices belongs to: the superblock, the map of chunks,
@@ -147,8 +156,8 @@ impl Btrfs {
     /// # Errors
     /// The superblock or a tree is damaged or on a device that is missing, devices contradict each
     /// other, or it asks for what is not supported.
-    pub fn open_devices(sources: &[Rc<ByteSource>], subvolume: Option<u64>) -> Result<Self, Error> {
-        let first = sources.first().ok_or(Error::Unrecognised)?;
+    pub fn open_devices(sources: &[GivenSource], subvolume: Option<u64>) -> Result<Self, Error> {
+        let (_, first) = sources.first().ok_or(Error::Unrecognised)?;
         let gathered = devices::gather(sources, Superblock::read(first)?.uuid)?;
         let mut btrfs = Self::open_chunks(gathered).map_err(|(_, error)| error)?;
         btrfs.replay();

@@ -94,10 +94,17 @@ pub fn place() -> std::ops::Range<usize> {
 
 /// Whether the signature is there, at any of its places.
 pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
-    // One that cannot be read may have others.
-    let has_magic = |offset| source.bytes(offset, BYTES).is_ok_and(|bytes| is_magic(&bytes));
-    let zoned = ZONED_OFFSET + BYTES as u64 <= source.size() && has_magic(ZONED_OFFSET);
-    Ok(zoned || offsets(source).any(has_magic))
+    Ok(has_first(source) || offsets(source).any(|offset| has_magic(source, offset)))
+}
+
+/// Whether the signature is at the place of the first superblock, or of the log of them on zones.
+pub fn has_first(source: &ByteSource) -> bool {
+    has_magic(source, OFFSETS[0]) || has_magic(source, ZONED_OFFSET)
+}
+
+/// One that cannot be read has none: it may have copies.
+fn has_magic(source: &ByteSource, offset: u64) -> bool {
+    source.bytes(offset, BYTES).is_ok_and(|bytes| is_magic(&bytes))
 }
 
 fn is_magic(bytes: &[u8]) -> bool {

@@ -6,6 +6,8 @@ use crate::source::ByteSource;
 
 /// A boot sector's part that is read.
 const BOOT_BYTES: usize = 512;
+/// FAT32 has a copy of its boot sector there.
+const FAT32_COPY_SECTOR: u64 = 6;
 /// exFAT's boot region is there twice; the second begins behind so many sectors.
 const EXFAT_COPY_SECTORS: u64 = 12;
 /// Sectors of exFAT that its checksum covers; the checksum is in the next one.
@@ -48,25 +50,83 @@ pub(super) struct FatBoot {
     pub is_dirty: bool,
     /// It says that a drive had errors.
     pub had_errors: bool,
+    /// Why the first boot sector is not used, if it is not.
+    pub copied: Option<&'static str>,
 }
 
-/// Whether a FAT or exFAT is there, by what its boot sector has to be.
-pub(super) fn is_here(source: &ByteSource) -> Result<bool, Error> {
+/// Whether the first boot sector proves that a FAT or exFAT was formatted there: boot code of
+/// others may have the fields of FAT, and no table.
+pub(super) fn is_formatted(source: &ByteSource) -> Result<bool, Error> {
     if source.size() < BOOT_BYTES as u64 {
         return Ok(false);
     }
     let sector = source.bytes(0, BOOT_BYTES)?;
-    Ok(sector.get(3..11) == Some(b"EXFAT   ") || parse_fat(&sector).is_some())
+    Ok(match is_exfat(&sector) {
+        true => read(source).is_ok(),
+        false => parse_fat(&sector).is_some_and(|boot| has_table(source, &sector, &boot)),
+    })
 }
 
-/// Reads what the volume is.
-pub(super) fn read(source: &ByteSource) -> Result<FatBoot, Error> {
-    let sector = source.bytes(0, BOOT_BYTES)?;
-    if sector.get(3..11) == Some(b"EXFAT   ") {
-        return read_exfat(source, &sector);
+/// Whether a FAT or exFAT is there, by what its boot sector has to be, or a copy of one.
+pub(super) fn is_here(source: &ByteSource) -> Result<bool, Error> {
+    if source.size() < BOOT_BYTES as u64 {
+        return Ok(false);
     }
-    let boot = parse_fat(&sector).ok_or(Error::Unrecognised)?;
-    Ok(boot)
+    match (source.bytes(0, BOOT_BYTES), copy(source)) {
+        (_, Some(_)) => Ok(true),
+        (first, None) => first.map(|sector| is_exfat(&sector) || parse_fat(&sector).is_some()),
+    }
+}
+
+fn is_exfat(sector: &[u8]) -> bool {
+    sector.get(3..11) == Some(b"EXFAT   ")
+}
+
+/// Reads what the volume is, from the first boot sector or a copy.
+pub(super) fn read(source: &ByteSource) -> Result<FatBoot, Error> {
+    let first = source.bytes(0, BOOT_BYTES).and_then(|sector| match is_exfat(&sector) {
+        true => parse_exfat(&sector).and_then(|boot| is_summed(source, 0, &sector).map(|()| boot)),
+        false => parse_fat(&sector).ok_or(Error::Unrecognised),
+    });
+    let error = match first {
+        Ok(boot) => return Ok(boot),
+        Err(error) => error,
+    };
+    let copied = Some(match &error {
+        Error::Damaged { what, .. } => *what,
+        Error::Unrecognised => "it is not there",
+        _ => "it cannot be read",
+    });
+    copy(source).map(|boot| FatBoot { copied, ..boot }).ok_or(error)
+}
+
+/// The copy of a boot sector that is in order: of FAT32, which is asked first since it wipes that
+/// of an exFAT only in part, or of exFAT. The size of a sector is in what may be damaged.
+fn copy(source: &ByteSource) -> Option<FatBoot> {
+    let sectors = |number: u64| {
+        [512, 1024, 2048, 4096].into_iter().filter_map(move |bytes: u64| {
+            Some((bytes, number * bytes, source.bytes(number * bytes, BOOT_BYTES).ok()?))
+        })
+    };
+    let fat = sectors(FAT32_COPY_SECTOR).find_map(|(bytes, _, sector)| {
+        let fits = le16(&sector, 11).map(u64::from) == Some(bytes)
+            && le16(&sector, 50).map(u64::from) == Some(FAT32_COPY_SECTOR);
+        let boot = parse_fat(&sector).filter(|boot| fits && boot.kind == FatKind::Fat32)?;
+        has_table(source, &sector, &boot).then_some(boot)
+    });
+    let exfat = || {
+        sectors(EXFAT_COPY_SECTORS).find_map(|(_, at, sector)| {
+            let is_right = is_exfat(&sector) && is_summed(source, at, &sector).is_ok();
+            parse_exfat(&sector).ok().filter(|_| is_right)
+        })
+    };
+    fat.or_else(exfat)
+}
+
+/// Whether a table begins as each does: with the kind of medium that the boot sector names.
+fn has_table(source: &ByteSource, sector: &[u8], boot: &FatBoot) -> bool {
+    let begins = [sector[21], 0xff, 0xff];
+    boot.tables.iter().any(|table| source.bytes(*table, begins.len()).is_ok_and(|bytes| bytes == begins))
 }
 
 fn damaged(what: &'static str) -> Error {
@@ -146,26 +206,8 @@ fn parse_fat(sector: &[u8]) -> Option<FatBoot> {
         label: label.map_or_else(Vec::new, |label| super::trimmed(label).to_vec()),
         is_dirty: state & 1 != 0,
         had_errors: state & 2 != 0,
+        copied: None,
     })
-}
-
-/// exFAT's boot region, of two the first that is right.
-fn read_exfat(source: &ByteSource, sector: &[u8]) -> Result<FatBoot, Error> {
-    let first = parse_exfat(sector).and_then(|boot| is_summed(source, 0, sector).map(|()| boot));
-    let error = match first {
-        Ok(boot) => return Ok(boot),
-        Err(error) => error,
-    };
-    // The size of a sector is in what may be damaged.
-    for sector_bytes in [512, 1024, 2048, 4096] {
-        let at = EXFAT_COPY_SECTORS * sector_bytes;
-        let Ok(copy) = source.bytes(at, BOOT_BYTES) else { continue };
-        let is_right = copy.get(3..11) == Some(b"EXFAT   ") && is_summed(source, at, &copy).is_ok();
-        if let Some(boot) = parse_exfat(&copy).ok().filter(|_| is_right) {
-            return Ok(boot);
-        }
-    }
-    Err(error)
 }
 
 fn parse_exfat(sector: &[u8]) -> Result<FatBoot, Error> {
@@ -199,6 +241,7 @@ fn parse_exfat(sector: &[u8]) -> Result<FatBoot, Error> {
         label: Vec::new(),
         is_dirty: flags & 2 != 0,
         had_errors: flags & 4 != 0,
+        copied: None,
     })
 }
 

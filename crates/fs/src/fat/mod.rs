@@ -42,10 +42,18 @@ fn trimmed(name: &[u8]) -> &[u8] {
     &name[..end]
 }
 
-/// Whether a FAT or exFAT is there.
+/// Whether the first boot sector proves that a FAT or exFAT was formatted there.
 ///
 /// # Errors
-/// The place cannot be read.
+/// It cannot be read.
+pub fn is_formatted(source: &ByteSource) -> Result<bool, Error> {
+    boot::is_formatted(source)
+}
+
+/// Whether a FAT or exFAT is there, or a copy of its boot sector.
+///
+/// # Errors
+/// The first cannot be read, and there is no copy.
 pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
     boot::is_here(source)
 }
@@ -103,6 +111,7 @@ impl Fat {
     pub fn open(source: ByteSource) -> Result<Self, Error> {
         let boot = boot::read(&source)?;
         let mut notes: Vec<Note> = source.cut_off(boot.size_bytes).into_iter().collect();
+        notes.extend(boot.copied.map(|why| Note::BootCopy { why }));
         notes.extend(boot.is_dirty.then_some(Note::NoJournal));
         notes.extend(boot.had_errors.then_some(Note::MarkedDamaged));
         let kind = if boot.kind == FatKind::ExFat { "exfat" } else { "vfat" };

@@ -118,23 +118,41 @@ impl HfsHeader {
     }
 }
 
-/// Whether an HFS+ is there, or the HFS before it.
+/// Whether a header at its first place proves that an HFS+ was formatted there.
 ///
 /// # Errors
 /// The place cannot be read.
-pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
+pub fn is_formatted(source: &ByteSource) -> Result<bool, Error> {
     if source.size() < HEADER_AT + HEADER_BYTES as u64 {
         return Ok(false);
     }
     let bytes = source.bytes(HEADER_AT, HEADER_BYTES)?;
-    let is_first = [SIGNATURE_PLUS, SIGNATURE_X].iter().any(|signature| bytes.starts_with(signature))
-        || Wrapper::decode(&bytes).is_some();
-    Ok(is_first || has_alternate(source))
+    let embedded = || {
+        let base = Wrapper::decode(&bytes)?.embedded?.start;
+        source.bytes(base.checked_add(HEADER_AT)?, HEADER_BYTES).ok()
+    };
+    Ok(HfsHeader::decode(&bytes).is_ok() || embedded().is_some_and(|bytes| HfsHeader::decode(&bytes).is_ok()))
+}
+
+/// Whether an HFS+ is there, or its alternate header, or the HFS before it.
+///
+/// # Errors
+/// The first header cannot be read, and there is no alternate.
+pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
+    if source.size() < HEADER_AT + HEADER_BYTES as u64 {
+        return Ok(false);
+    }
+    if has_alternate(source) {
+        return Ok(true);
+    }
+    let bytes = source.bytes(HEADER_AT, HEADER_BYTES)?;
+    let is_signature = [SIGNATURE_PLUS, SIGNATURE_X].iter().any(|signature| bytes.starts_with(signature));
+    Ok(is_signature || Wrapper::decode(&bytes).is_some())
 }
 
 /// Whether only the alternate header says that there is one. It has to be one whose volume ends
 /// where the source does: the end of a disk may have one of a volume that was there before.
-pub fn has_alternate(source: &ByteSource) -> bool {
+fn has_alternate(source: &ByteSource) -> bool {
     alternate(source, 0..source.size()).is_ok()
 }
 

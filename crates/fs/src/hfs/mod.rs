@@ -38,7 +38,7 @@ use crate::{
 use catalog::{CatalogEntry, FINDER_BYTES, HfsItem, name_of};
 use compression::HfsCompressed;
 use fork::HfsForkMap;
-pub use header::{has_alternate, is_here};
+pub use header::{is_formatted, is_here};
 pub use journal::seal;
 use letters::{composed, shown};
 use links::{HfsLinks, LinkTarget, is_private};

@@ -53,10 +53,18 @@ const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// What is compressed together at most, bytes: 16 clusters of 4 KiB, and larger ones of others.
 const UNIT_BYTES_MAX: u64 = 2 << 20;
 
-/// Whether an NTFS is there.
+/// Whether the first boot sector proves that an NTFS was formatted there.
 ///
 /// # Errors
-/// The place cannot be read.
+/// It cannot be read.
+pub fn is_formatted(source: &ByteSource) -> Result<bool, Error> {
+    volume::is_formatted(source)
+}
+
+/// Whether an NTFS is there, or a copy of its boot sector.
+///
+/// # Errors
+/// The first cannot be read, and there is no copy.
 pub fn is_here(source: &ByteSource) -> Result<bool, Error> {
     volume::is_here(source)
 }
@@ -91,6 +99,7 @@ impl Ntfs {
         }
         let root = FsNode { tree: 0, inode: own::ROOT | u64::from(root.head.sequence) << 48 };
         let mut notes: Vec<Note> = volume.source.cut_off(volume.size_bytes).into_iter().collect();
+        notes.extend(volume.boot_copied.map(|why| Note::BootCopy { why }));
         let mut uuid = [0; 16];
         uuid[..8].copy_from_slice(&volume.serial.to_be_bytes());
         let mut about =

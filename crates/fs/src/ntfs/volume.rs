@@ -63,18 +63,62 @@ pub(super) struct NtfsVolume {
     pub cluster_bytes: u64,
     pub size_bytes: u64,
     pub serial: u64,
+    /// Why the first boot sector is not used, if it is not.
+    pub boot_copied: Option<&'static str>,
     record_bytes: usize,
     /// Where the master file table lies.
     table: Outside,
     last: RefCell<Option<Rc<NtfsFile>>>,
 }
 
-/// Whether a boot sector of NTFS is there.
+/// Whether the first boot sector says so, and it or its copy is in order.
+pub(super) fn is_formatted(source: &ByteSource) -> Result<bool, Error> {
+    Ok(source.size() >= BOOT_BYTES as u64
+        && has_magic(&source.bytes(0, BOOT_BYTES)?)
+        && read_boot(source).is_ok())
+}
+
+/// Whether a boot sector of NTFS is there, or the copy of one.
 pub(super) fn is_here(source: &ByteSource) -> Result<bool, Error> {
     if source.size() < BOOT_BYTES as u64 {
         return Ok(false);
     }
-    Ok(source.bytes(3, MAGIC.len())? == MAGIC)
+    match (source.bytes(0, BOOT_BYTES), boot_copy(source)) {
+        (_, Some(_)) => Ok(true),
+        (first, None) => Ok(has_magic(&first?)),
+    }
+}
+
+fn has_magic(sector: &[u8]) -> bool {
+    sector.get(3..3 + MAGIC.len()) == Some(MAGIC)
+}
+
+/// The first boot sector, or its copy, and why that.
+fn read_boot(source: &ByteSource) -> Result<(Boot, Option<&'static str>), Error> {
+    let first = source.bytes(0, BOOT_BYTES);
+    let why = match &first {
+        Ok(sector) if !has_magic(sector) => "it is not there",
+        Ok(sector) => match parse_boot(sector) {
+            Some(boot) => return Ok((boot, None)),
+            None => "sizes that NTFS does not have",
+        },
+        Err(_) => "it cannot be read",
+    };
+    match boot_copy(source) {
+        Some(copy) => Ok((copy, Some(why))),
+        None => first.and(Err(Error::Damaged { structure: "boot sector", at: 0, what: why })),
+    }
+}
+
+/// The copy in the sector behind the volume, which is the last: one that was there before another
+/// format ended elsewhere, as a rule.
+fn boot_copy(source: &ByteSource) -> Option<Boot> {
+    [512, 4096].into_iter().find_map(|sector_bytes| {
+        let at = (source.size() / sector_bytes).checked_sub(1)? * sector_bytes;
+        let sector = source.bytes(at, BOOT_BYTES).ok().filter(|sector| has_magic(sector))?;
+        let boot = parse_boot(&sector)?;
+        at.checked_sub(boot.size_bytes).filter(|rest| *rest < boot.cluster_bytes).map(|_| boot)
+    })
 }
 
 fn parse_boot(sector: &[u8]) -> Option<Boot> {
@@ -114,20 +158,13 @@ fn parse_boot(sector: &[u8]) -> Option<Boot> {
 impl NtfsVolume {
     /// Reads the boot sector, or its copy in the last sector, and finds the table.
     pub fn open(source: ByteSource) -> Result<Self, Error> {
-        let wrong =
-            || Error::Damaged { structure: "boot sector", at: 0, what: "sizes that NTFS does not have" };
-        let boot = parse_boot(&source.bytes(0, BOOT_BYTES)?);
-        let copy = || {
-            let at = (source.size() / 512).checked_sub(1)? * 512;
-            let sector = source.bytes(at, BOOT_BYTES).ok()?;
-            (sector.get(3..3 + MAGIC.len()) == Some(MAGIC)).then(|| parse_boot(&sector)).flatten()
-        };
-        let boot = boot.or_else(copy).ok_or_else(wrong)?;
+        let (boot, boot_copied) = read_boot(&source)?;
         let mut volume = Self {
             source,
             cluster_bytes: boot.cluster_bytes,
             size_bytes: boot.size_bytes,
             serial: boot.serial,
+            boot_copied,
             record_bytes: boot.record_bytes,
             table: Outside::default(),
             last: RefCell::default(),

@@ -190,6 +190,10 @@ pub fn identify(size_bytes: u64, parts: &[(u64, &[u8])]) -> Vec<Signature> {
     for probe in PROBES {
         found.extend(probe(&view));
     }
+    // It may be left of what was there before something else.
+    if found.is_empty() {
+        found.extend(copy_of_boot_sector(&view));
+    }
     found
 }
 
@@ -278,6 +282,27 @@ fn boot_sector(view: &View<'_>) -> Option<Signature> {
         // Reported as GPT even when its header is damaged: the disk is one of GPT's.
         () if mbr.is_protective() => Some(bare(SignatureKind::Gpt, 510)),
         () => Some(Signature { uuid: mbr.id(), ..bare(SignatureKind::Mbr, 510) }),
+    }
+}
+
+/// The copy of a boot sector that is gone: of FAT32 and exFAT behind it, of NTFS in the sector behind
+/// the volume, which is the last.
+fn copy_of_boot_sector(view: &View<'_>) -> Option<Signature> {
+    const FAT32_AT: u64 = 6 * 512;
+    const EXFAT_AT: u64 = 12 * 512;
+    const SECTOR_BYTES: u64 = 512;
+    let is_fat = view.has(FAT32_AT + 82, b"FAT32   ") && view.has(FAT32_AT + 510, &[0x55, 0xaa]);
+    let ntfs_at = view.size_bytes.checked_sub(SECTOR_BYTES);
+    let is_ntfs = |at: &u64| {
+        view.at(*at, 512).is_some_and(|sector| {
+            let bytes = le64(sector, 40).checked_mul(u64::from(le16(sector, 11)));
+            sector[3..].starts_with(b"NTFS    ") && bytes == Some(*at)
+        })
+    };
+    match () {
+        () if is_fat => Some(bare(SignatureKind::Fat, FAT32_AT + 82)),
+        () if view.has(EXFAT_AT + 3, b"EXFAT   ") => Some(bare(SignatureKind::ExFat, EXFAT_AT + 3)),
+        () => ntfs_at.filter(is_ntfs).map(|at| bare(SignatureKind::Ntfs, at + 3)),
     }
 }
 
@@ -501,6 +526,25 @@ mod tests {
         for (kind, patches) in rows {
             assert_eq!(kinds(patches), [kind]);
         }
+    }
+
+    /// A copy counts where nothing else is known, and of NTFS where it ends the volume.
+    #[test]
+    fn copies_of_boot_sectors() {
+        let copy = |at: u64| {
+            let mut sector = [0; 512];
+            put(&mut sector, 3, b"NTFS    ");
+            put_le16(&mut sector, 11, 512);
+            put(&mut sector, 40, &(at / 512).to_le_bytes());
+            sector
+        };
+        let (last, right) = (SIZE - 512, copy(SIZE as u64 - 512));
+        assert_eq!(kinds(&[(last, &right)]), [SignatureKind::Ntfs]);
+        assert_eq!(kinds(&[(last, &copy(4096))]), [], "of a smaller volume");
+        assert_eq!(kinds(&[(last, &right), (0, b"XFSB")]), [SignatureKind::Xfs]);
+        assert_eq!(kinds(&[(last, &right), (6147, b"EXFAT   ")]), [SignatureKind::ExFat]);
+        let fat: Patch<'_> = (3154, b"FAT32   ");
+        assert_eq!(kinds(&[fat, (3582, &[0x55, 0xaa]), (6147, b"EXFAT   ")]), [SignatureKind::Fat]);
     }
 
     /// Behind a first header of any size, unless it says that it lies elsewhere.

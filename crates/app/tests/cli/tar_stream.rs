@@ -131,11 +131,25 @@ fn extended_attributes_are_records_of_their_own() {
     fs::create_dir_all(&tree).unwrap();
     fs::write(tree.join("file"), "content").unwrap();
     tool("mke2fs", ["-q", "-t", "ext4", "-d", tree.to_str().unwrap(), &image, "8M"]);
-    tool("debugfs", ["-w", "-R", "ea_set /file user.colour blue", &image]);
+    for set in ["user.colour blue", "user.a%3Db one", "user.50%25 two", "user.eq=x three"] {
+        tool("debugfs", ["-w", "-R", &format!("ea_set /file {set}"), &image]);
+    }
     let said = run(["get", &image, "--to", "-", "--xattrs"]).ok();
     let text = String::from_utf8_lossy(&said.stdout);
     assert!(text.contains("33 SCHILY.xattr.user.colour=blue\n"), "{}", said.stderr);
-    unpack(&room, &said.stdout, "unpacked");
+    let to = unpack(&room, &said.stdout, "unpacked");
+    if require("getfattr") {
+        let archive = room.path("unpacked.tar");
+        let (archive, to) = (archive.to_str().unwrap(), to.to_str().unwrap());
+        tool("tar", ["--xattrs", "--xattrs-include=*", "-xf", archive, "-C", to]);
+        // An equals sign in a name is shown as \075.
+        let found = tool("getfattr", ["-d", "--absolute-names", &format!("{to}/file")]);
+        for line in
+            ["user.colour=\"blue\"", "user.a%3Db=\"one\"", "user.50%25=\"two\"", "user.eq\\075x=\"three\""]
+        {
+            assert!(found.lines().any(|found| found == line), "{line}: {found}");
+        }
+    }
     let said = run(["get", &image, "--to", "-"]).ok();
     assert!(!String::from_utf8_lossy(&said.stdout).contains("SCHILY"));
     assert!(said.stderr.contains("without the extended attributes"), "{}", said.stderr);

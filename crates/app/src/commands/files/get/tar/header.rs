@@ -75,7 +75,7 @@ pub fn member(
         record(&mut records, b"mtime", decimal(seconds, nanoseconds).as_bytes());
     }
     for (key, value) in attributes {
-        record(&mut records, &[b"SCHILY.xattr.", &key[..]].concat(), value);
+        record(&mut records, &attribute_key(key), value);
     }
     let mut bytes = Vec::new();
     if !records.is_empty() {
@@ -88,6 +88,20 @@ pub fn member(
     let size = if size > SIZE_MAX { 0 } else { size };
     bytes.extend(block(&name, flag, size, link, metadata, whole.unwrap_or(0)));
     bytes
+}
+
+/// The key of an extended attribute, as GNU tar writes it and reads it back: an equals sign would end
+/// it.
+fn attribute_key(name: &[u8]) -> Vec<u8> {
+    let mut key = b"SCHILY.xattr.".to_vec();
+    for &byte in name {
+        match byte {
+            b'%' => key.extend(b"%25"),
+            b'=' => key.extend(b"%3D"),
+            byte => key.push(byte),
+        }
+    }
+    key
 }
 
 /// A record of pax: its own length, the key, the value.
@@ -154,6 +168,12 @@ mod tests {
             let len: usize = std::str::from_utf8(&to).unwrap().split(' ').next().unwrap().parse().unwrap();
             assert_eq!(len, to.len(), "{value}");
         }
+    }
+
+    #[test]
+    fn names_of_attributes_come_back_as_they_were() {
+        assert_eq!(attribute_key(b"user.a%3Db"), b"SCHILY.xattr.user.a%253Db");
+        assert_eq!(attribute_key(b"user.eq=x"), b"SCHILY.xattr.user.eq%3Dx");
     }
 
     #[test]

@@ -271,13 +271,8 @@ impl<'a, W: Write> TarStream<'a, W> {
     ) -> Result<(), Stop> {
         let mut attributes = Vec::new();
         if self.xattrs && !matches!(kind, TarKind::HardLink(_)) {
-            let (read, mut left) = attributes::read(self.opened, node);
-            for (name, value) in read {
-                match name.contains(&b'=') {
-                    true => left.lost(&name, &"an archive has no names with this sign"),
-                    false => attributes.push((name, value)),
-                }
-            }
+            let (read, left) = attributes::read(self.opened, node);
+            attributes = read;
             if !left.is_empty() {
                 self.attributes_left.insert(node, left);
             }

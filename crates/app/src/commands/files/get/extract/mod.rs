@@ -86,7 +86,7 @@ pub struct Extraction<'a> {
     failures: Vec<Failure>,
     /// Directories that came out: in a damaged file system one may be in itself.
     directories: BTreeSet<FsNode>,
-    /// Files with several names, and the first, part by part, with the sum.
+    /// What has several names and is no directory, and the first, part by part, with the sum.
     named: BTreeMap<FsNode, (Vec<Vec<u8>>, Option<String>)>,
     /// Where we are: the parts of the path.
     way: Vec<Vec<u8>>,
@@ -175,6 +175,10 @@ impl<'a> Extraction<'a> {
         join(&self.way.join(&b'/'), name)
     }
 
+    fn parts_of(&self, name: &[u8]) -> Vec<Vec<u8>> {
+        self.way.iter().cloned().chain([name.to_vec()]).collect()
+    }
+
     /// Names what cannot come out any more, with everything below.
     fn missing(&mut self, name: &[u8], node: FsNode) {
         let why = self.full.as_ref().map_or(String::new(), |problem| problem.what.clone());
@@ -246,6 +250,15 @@ impl<'a> Extraction<'a> {
             return Err(Stop::This("its name is not one that a file can have".to_owned()));
         }
         let metadata = self.opened.fs.metadata(node)?;
+        // Its first name is perhaps not there yet.
+        if metadata.links > 1 && self.waits(node) {
+            self.settle();
+        }
+        if let Some((first, sum)) = self.named.get(&node) {
+            let kept = self.link(place, name, first)?;
+            let counts = ExtractCounts { hard_links: 1, kept: kept.into(), ..ExtractCounts::default() };
+            return Ok(Made { sum: sum.clone(), ..Made::done(counts) });
+        }
         let kept = match metadata.kind {
             FileKind::Directory => return self.directory(place, name, node, &metadata),
             FileKind::File => return self.file(place, name, node, &metadata),
@@ -284,6 +297,9 @@ impl<'a> Extraction<'a> {
         if kept && let Some(found) = place.look(name)? {
             place.note_came_out(name, &found);
         }
+        if metadata.links > 1 {
+            self.named.insert(node, (self.parts_of(name), None));
+        }
         Ok(Made::done(ExtractCounts::one(metadata.kind, kept)))
     }
 
@@ -319,18 +335,8 @@ impl<'a> Extraction<'a> {
         node: FsNode,
         metadata: &FileMetadata,
     ) -> Result<Made, Stop> {
-        // Its first name is perhaps not there yet.
-        if metadata.links > 1 && self.waits(node) {
-            self.settle();
-        }
-        if let Some((first, sum)) = self.named.get(&node) {
-            let kept = self.link(place, name, first)?;
-            let counts = ExtractCounts { hard_links: 1, kept: kept.into(), ..ExtractCounts::default() };
-            return Ok(Made { sum: sum.clone(), ..Made::done(counts) });
-        }
         self.progress.set_message(printable(&String::from_utf8_lossy(name)));
-        let parts = || self.way.iter().cloned().chain([name.to_vec()]).collect();
-        let named: Option<Vec<Vec<u8>>> = (metadata.links > 1).then(parts);
+        let named = (metadata.links > 1).then(|| self.parts_of(name));
         let counts =
             |kept| ExtractCounts { bytes: metadata.size_bytes, ..ExtractCounts::one(FileKind::File, kept) };
         if let Some(sum) = self.kept_file(place, name, node, metadata)? {

@@ -32,11 +32,6 @@ struct FileOut<'a> {
 
 impl<W: Write> TarStream<'_, W> {
     pub(super) fn file(&mut self, path: &[u8], node: FsNode, metadata: &FileMetadata) -> Result<(), Stop> {
-        if let Some(first) = self.named.get(&node).cloned() {
-            self.head(path, TarKind::HardLink(&first), node, metadata)?;
-            self.counts += ExtractCounts { hard_links: 1, ..ExtractCounts::default() };
-            return Ok(());
-        }
         let size_bytes = metadata.size_bytes;
         let mut file = FileOut {
             node,

@@ -78,7 +78,7 @@ pub struct TarStream<'a, W> {
     failures: Vec<Failure>,
     /// Directories that came out: in a damaged file system one may be in itself.
     directories: BTreeSet<FsNode>,
-    /// Files with several names, and the first.
+    /// What has several names and is no directory, and the first.
     named: BTreeMap<FsNode, Vec<u8>>,
     /// Paths that are in the archive and look like those of files that came out in part.
     taken: BTreeSet<Vec<u8>>,
@@ -230,6 +230,11 @@ impl<'a, W: Write> TarStream<'a, W> {
         }
         let metadata = self.opened.fs.metadata(node)?;
         self.progress.set_message(printable(&String::from_utf8_lossy(name)));
+        if let Some(first) = self.named.get(&node).cloned() {
+            self.head(path, TarKind::HardLink(&first), node, &metadata)?;
+            self.counts += ExtractCounts { hard_links: 1, ..ExtractCounts::default() };
+            return Ok(());
+        }
         match metadata.kind {
             FileKind::Directory => return self.directory(path, node, &metadata),
             FileKind::File => return self.file(path, node, &metadata),
@@ -241,6 +246,9 @@ impl<'a, W: Write> TarStream<'a, W> {
             FileKind::CharDevice => self.head(path, TarKind::CharDevice, node, &metadata)?,
             FileKind::BlockDevice => self.head(path, TarKind::BlockDevice, node, &metadata)?,
             FileKind::Socket => return Err(Stop::This("a socket is not made".to_owned())),
+        }
+        if metadata.links > 1 {
+            self.named.insert(node, path.to_vec());
         }
         self.counts += ExtractCounts::one(metadata.kind, false);
         Ok(())

@@ -3,7 +3,8 @@
 //! order: those of a drive among themselves, and drives in turn.
 //!
 //! A drive that hangs keeps its room for as long as it likes. So a drive gets half of what the
-//! others leave: however many of them hang, there is room for the next.
+//! others leave, and one operation where they leave nothing: however many of them hang, the next
+//! goes on.
 
 use crate::device::Device;
 use crate::op::{Op, OpKey};
@@ -98,8 +99,9 @@ impl DriveLanes {
         let own = *self.flying_of(drive);
         let others = self.flying - own;
         let shared = planted::is(Bug::OneDriveTakesAll) || planted::is(Bug::PeersInDrivesRoom);
-        let max = if shared { self.flying_max } else { ((self.flying_max - others) / 2).max(DRIVE_MIN) };
-        self.flying < self.flying_max && own < max
+        let left = self.flying_max.saturating_sub(others);
+        let max = if shared { self.flying_max } else { (left / 2).max(DRIVE_MIN) };
+        own < max && (self.flying < self.flying_max || own == 0 && !shared)
     }
 
     fn enter(&mut self, drive: usize) {
@@ -243,6 +245,19 @@ mod tests {
             assert!(lanes.next().is_some_and(|(_, op)| op.device().unwrap().same(&drives[3])));
         }
         assert!(lanes.next().is_none());
+    }
+
+    #[test]
+    fn a_drive_has_room_for_one_operation_however_many_others_hang() {
+        let mut lanes = Lanes::new(1024);
+        let drives = [(); 12].map(|()| Device::null(1 << 20));
+        let begun = drives.each_ref().map(|drive| begun(&mut lanes, drive, 0..2000));
+        assert_eq!(begun, [512, 256, 128, 64, 32, 16, 8, 8, 1, 1, 1, 1]);
+        let room = Room::of(&read(&drives[11]));
+        for _ in 0..1999 {
+            lanes.leave(room);
+            assert!(lanes.next().is_some_and(|(_, op)| op.device().unwrap().same(&drives[11])));
+        }
     }
 
     #[test]

@@ -68,10 +68,10 @@ impl UringBackend {
             return Err(BackendError::UringForbidden { errno: libc::ENOSYS });
         }
         // What cannot be begun at once waits in a worker of the kernel, of which there are few for
-        // all drives together: each operation may have one, or a drive that hangs would keep all of
-        // them. Before Linux 5.15 that cannot be said.
+        // all drives together: each operation may have one, also those that go beyond the bound, or
+        // a drive that hangs would keep all of them. Before Linux 5.15 that cannot be said.
         if !planted::is(Bug::OneDriveTakesAll) {
-            let _ = ring.submitter().register_iowq_max_workers(&mut [entries, 0]);
+            let _ = ring.submitter().register_iowq_max_workers(&mut [2 * entries, 0]);
         }
         // Before Linux 5.13 to register waits for all that is in flight, which may be for ever.
         let may_register = ring.params().is_feature_resource_tagging() && mode != RingMode::Plain;
@@ -345,7 +345,7 @@ mod tests {
         };
         let mut workers = [0, 0];
         match backend.ring.submitter().register_iowq_max_workers(&mut workers) {
-            Ok(()) => assert_eq!(workers[0], 1024),
+            Ok(()) => assert_eq!(workers[0], 2048),
             Err(error) => println!("before Linux 5.15: {error}"),
         }
     }

@@ -101,3 +101,34 @@ fn a_drive_that_hangs_is_told_of_and_failed_by_order_and_what_waits_for_it_goes_
     }
     lower.stop();
 }
+
+/// With nothing under way there, what is closed and what is looked for would wait for it.
+#[test]
+fn a_drive_that_hangs_and_was_idle_is_removed_and_nothing_else_waits() {
+    if !can_mount() || !require("qemu-io") {
+        return;
+    }
+    let below = Room::new();
+    let mount = below.path("files");
+    fs::create_dir(&mount).unwrap();
+    let drives = below.array("1", 2);
+    let lower = Serve::start(&below, &["--export", &format!("fuse={}", mount.display())], &drives);
+    lower.wait_until_good();
+    let room = Room::new();
+    let members = [mount.join("data").display().to_string(), room.device("plain", 16 << 20)];
+    let newcomer = room.device("new", 16 << 20);
+    let args = ["create", "mirror", "--level", "1", "--assume-clean", "--consistency", "resync"];
+    run(args.into_iter().map(str::to_owned).chain(members.clone())).ok();
+    let upper = Serve::start(&room, &[], &members);
+    upper.wait_until_good();
+    lower.signal("STOP");
+    let goes = Goes(&lower);
+    upper.command(&["fail", "mirror", &members[0]]).ok();
+    upper.command(&["add", "mirror", &newcomer]).ok();
+    upper.wait_until_good();
+    let mut writer = qemu_io(&upper.uri, &[], &["write -P 9 2M 64k", "flush"]);
+    assert!(ends_within(&mut writer, Duration::from_secs(10)), "a write waits for what is closed");
+    drop(goes);
+    upper.stop();
+    lower.stop();
+}

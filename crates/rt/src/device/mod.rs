@@ -1,6 +1,7 @@
 //! A member drive as the runtime sees it: a file, a block device, memory, nothing, a modelled or
 //! simulated drive; a part of one of these; or what tasks serve.
 
+mod descriptor;
 mod holes;
 pub(crate) mod lock;
 mod loops;
@@ -10,6 +11,7 @@ mod open;
 mod transfer;
 
 use crate::base::error::IoError;
+use crate::device::descriptor::DriveFd;
 use crate::device::lock::Lock;
 pub use crate::device::loops::LoopFile;
 use crate::device::losses::Cursor;
@@ -21,7 +23,7 @@ use crate::memory::buf::{Buf, BufMut};
 use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -86,7 +88,7 @@ pub(crate) trait Hosted: Any + Send + Sync {
 
 pub(crate) enum Kind {
     File {
-        fd: OwnedFd,
+        fd: DriveFd,
         direct: bool,
         is_block_device: bool,
         /// Its file system is not known to be on this machine.

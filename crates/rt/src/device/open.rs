@@ -182,7 +182,7 @@ fn device_of(
         return Err(OpenError::Empty);
     }
     let is_elsewhere = !is_block_device && !file_system(&fd).is_some_and(is_local);
-    let kind = Kind::File { fd, direct, is_block_device, is_elsewhere };
+    let kind = Kind::File { fd: fd.into(), direct, is_block_device, is_elsewhere };
     let name = text_of_path(path);
     let (writable, losses, held) = (options.write, Arc::default(), OnceLock::new());
     Ok(Device::of_inner(DeviceInner { name, size_bytes, geometry, writable, kind, losses, held }))

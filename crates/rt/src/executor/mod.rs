@@ -44,7 +44,7 @@ use crate::op::{Completion, Op, OpKey};
 use ops::{OpSlot, OpState};
 use tasks::{MAIN, Task, TaskFuture};
 use wake::CURRENT;
-pub(crate) use wake::{Wake, is_core_of_runtime};
+pub(crate) use wake::{Wake, is_core_of_runtime, is_on_core};
 
 /// So many tasks that no operation made ready are polled in a turn, if there are. Fewer would
 /// change from one piece of the program to the next more often than its cache likes.

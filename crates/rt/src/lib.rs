@@ -56,7 +56,7 @@ pub use memory::buf::{BUF_ALIGN_BYTES, Buf, BufMut};
 pub use memory::hint::about_to_change;
 pub use memory::shared::SharedMemory;
 pub use model::DriveModel;
-pub use op::traffic::{Traffic, TrafficTotals};
+pub use op::traffic::{Traffic, TrafficTotals, Unanswered};
 pub use op::{Bufs, Completion, Durability, Op, OpKey, Transfer, Unmap};
 pub use placement::{MemoryNodes, NoProcessors, Placement, Processors};
 pub use runtime::beside::beside;

@@ -2,6 +2,7 @@
 //! drive learns of it all the same.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use wattle_rt::planted::{self, Bug};
 use wattle_rt::{
     BackendChoice, Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, IoError, IoErrorKind, Reply,
-    RuntimeConfig, Serve, SimWorld, Unmap, WorldConfig, run,
+    RuntimeConfig, Serve, SimWorld, Traffic, Unmap, WorldConfig, run,
 };
 
 const PART: u64 = 64 << 10;
@@ -187,4 +188,38 @@ fn a_flush_is_not_answered_before_one_that_may_have_taken_its_report() {
         let config = RuntimeConfig { cores: 2, backend, ..RuntimeConfig::default() };
         run(config, overtaken).unwrap();
     }
+}
+
+/// It would wait for as long as the drive hangs: what waits for the flush is to go on.
+#[test]
+fn a_flush_that_waits_for_the_report_of_a_write_that_hangs_is_given_up_with_it() {
+    let mut world = SimWorld::new(WorldConfig { seed: 1, ..WorldConfig::default() });
+    let hour = Duration::from_secs(3600);
+    let drive = world.add_drive(DriveConfig { write_latency: hour..hour, ..DriveConfig::default() });
+    let control = world.drive(&drive);
+    world
+        .run(async |core: Core| {
+            write(&core, &drive, Durability::Cached).await.unwrap();
+            control.lose_write_back(0, PART);
+            assert_eq!(flush(&core, &drive).await, LOST, "it is behind a page cache");
+            let traffic = Rc::new(Traffic::default());
+            let forced = core.write(&drive, 0, Buf::zeros(512), Durability::Fua);
+            forced.count_in(&traffic, 512);
+            let flush = core.flush(&drive);
+            flush.count_in(&traffic, 0);
+            let flush = core.spawn(flush.until_given_up(|| Err(IoError::GONE)));
+            core.sleep(Duration::from_secs(60)).await;
+            assert_eq!(traffic.totals().in_flight, 2, "the flush is not answered");
+            assert!(!flush.is_finished());
+            core.give_up(&traffic);
+            core.yield_now().await;
+            core.yield_now().await;
+            assert!(flush.is_finished());
+            assert_eq!(flush.await, Err(IoError::GONE));
+            assert_eq!(traffic.totals().in_flight, 1);
+            // What is given up lands all the same.
+            forced.await.unwrap();
+            assert_eq!(traffic.totals().in_flight, 0);
+        })
+        .expect_done();
 }

@@ -3,9 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use wattle_rt::model::{Flash, Media};
 use wattle_rt::{
-    BackendChoice, Buf, BufMut, Core, Device, Durability, IoError, Reply, RuntimeConfig, Serve, Unmap, run,
+    BackendChoice, Buf, BufMut, Core, Device, DriveModel, Durability, IoError, Reply, RuntimeConfig, Serve,
+    Unmap, run,
 };
 
 /// Everything inverted on its way to another device.
@@ -164,6 +167,40 @@ fn the_end_does_not_wait_for_a_server_that_never_answers() {
         core.yield_now().await;
         core.spawn(async move { kept.await.unwrap() });
         core.yield_now().await;
+    });
+    done.unwrap();
+}
+
+/// A read that hangs is not waited for either, whatever else is left.
+#[test]
+#[cfg_attr(miri, ignore = "real time")]
+fn the_end_does_not_wait_for_a_server_that_is_gone_beside_a_read_that_hangs() {
+    let flash = Flash {
+        reads_per_second: 1,
+        writes_per_second: 1,
+        read_bytes_per_second: 1 << 20,
+        write_bytes_per_second: 1 << 20,
+        read_latency: Duration::from_secs(3600),
+        write_latency: Duration::ZERO,
+        channels: 0,
+        turnaround: Duration::ZERO,
+        burst_bytes: 0,
+        burst_writes_per_second: 0,
+        burst_bytes_per_second: 0,
+        refill_bytes_per_second: 0,
+        collection_pause: Duration::ZERO,
+        collection_share_ppm: 0,
+    };
+    let media = Media::Flash(flash);
+    let model = DriveModel { queue_depth: 8, group: 0, cache_bytes: 0, flush: Duration::ZERO, media };
+    let drive = Device::modelled("modelled", SIZE, 512, &model);
+    let done = run(cores(1), async move |core| {
+        let device = Device::served("silent", SIZE, 512, true, &core, Arc::new(Silent));
+        drop(core.write(&device, 0, Buf::zeros(512), Durability::Cached));
+        core.yield_now().await;
+        let read = core.read(&drive, 0, BufMut::alloc(512));
+        core.sleep(Duration::from_millis(10)).await;
+        drop(read);
     });
     done.unwrap();
 }

@@ -82,6 +82,11 @@ impl Losses {
         self.lock().next
     }
 
+    /// Whether those that began before `number` have ended: forced writes too if `all`.
+    pub(crate) fn have_ended(&self, number: u64, all: bool) -> bool {
+        planted::is(Bug::LossReportedOnce) || self.lock().ended_before(number, all)
+    }
+
     /// Waits until those that began before `number` have ended: forced writes too if `all`.
     pub(crate) fn poll_ended(&self, number: u64, all: bool, context: &Context<'_>) -> Poll<()> {
         if planted::is(Bug::LossReportedOnce) {

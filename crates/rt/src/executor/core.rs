@@ -17,7 +17,7 @@ use crate::executor::shared::{CoreShared, Message};
 use crate::executor::sync::{OneshotReceiver, oneshot};
 use crate::memory::buf::{Buf, BufMut};
 use crate::op::aim::{Outcome, aim, known};
-use crate::op::traffic::Traffic;
+use crate::op::traffic::{Traffic, Unanswered};
 use crate::op::{Bufs, Durability, Op, OpKey, Transfer, Unmap};
 use crate::placement;
 use crate::stream::{Listener, Stream};
@@ -451,6 +451,12 @@ impl Core {
     /// Looks through all operations of this core.
     pub fn waits_since(&self, traffic: &Rc<Traffic>) -> Option<Instant> {
         self.inner.waits_since(traffic)
+    }
+
+    /// What waits of the operations counted in `traffic`, and when the drive answered last. Looks
+    /// through all operations of this core.
+    pub fn unanswered(&self, traffic: &Rc<Traffic>) -> Unanswered {
+        self.inner.unanswered(traffic)
     }
 
     /// Nothing is expected any more of the drive whose operations are counted in `traffic`, until

@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::executor::core::Core;
 use crate::executor::serve::{self, Serve, Served};
 use crate::model::drive::ModelledDrive;
-use crate::op::traffic::{Counted, Traffic};
+use crate::op::traffic::{Counted, Traffic, Unanswered};
 use crate::op::{Completion, Op, OpKey, Progress};
 
 pub(super) enum OpState {
@@ -34,6 +34,8 @@ pub(super) enum OpKind {
     Read,
     /// It runs to its end.
     Change,
+    /// A task carries it out, whose own operations run to their ends.
+    Served,
 }
 
 impl OpKind {
@@ -41,6 +43,7 @@ impl OpKind {
         match op {
             Op::Read(_) => OpKind::Read,
             op if op.waits_on_peer() => OpKind::Peer,
+            op if op.device().and_then(Device::hosted::<Served>).is_some() => OpKind::Served,
             _ => OpKind::Change,
         }
     }
@@ -54,6 +57,22 @@ pub(super) struct OpSlot {
     /// For flushes and forced writes.
     reporting: Option<Box<Reporting>>,
     started: &'static Location<'static>,
+}
+
+impl OpSlot {
+    /// What is counted of an operation in `traffic` that is awaited still: it is under way, or is a
+    /// flush that waits for what others report.
+    fn awaited(&self, traffic: &Rc<Traffic>) -> Option<&Counted> {
+        let counted = self.counted.as_ref().filter(|counted| counted.is_in(traffic))?;
+        self.reporting.as_ref().is_none_or(|report| report.is_waiting()).then_some(counted)
+    }
+}
+
+/// The operation is answered, or no answer is wanted.
+fn complete(counted: &mut Option<Counted>, op: &Option<Op>, now: Instant) {
+    if let (Some(counted), Some(op)) = (counted.take(), op) {
+        counted.complete(op, now);
+    }
 }
 
 /// The model behind a device that takes its time, on the machine's clock.
@@ -185,38 +204,51 @@ impl Inner {
     /// Since when the oldest operation waits that is counted in `traffic`.
     pub(crate) fn waits_since(&self, traffic: &Rc<Traffic>) -> Option<Instant> {
         let ops = self.ops.borrow();
-        let counted = ops.iter().filter_map(|slot| slot.counted.as_ref());
-        counted.filter(|counted| counted.is_in(traffic)).map(Counted::began).min()
+        ops.iter().filter_map(|slot| slot.awaited(traffic)).map(Counted::began).min()
+    }
+
+    /// What waits of the operations counted in `traffic`, and when one was answered last.
+    pub(crate) fn unanswered(&self, traffic: &Rc<Traffic>) -> Unanswered {
+        let mut unanswered = traffic.answered();
+        for slot in &*self.ops.borrow() {
+            let Some(counted) = slot.awaited(traffic) else { continue };
+            match slot.state {
+                OpState::Pending { kind: OpKind::Read, .. } => unanswered.add_read(counted.began()),
+                _ => unanswered.add_change(counted.began()),
+            }
+        }
+        unanswered
     }
 
     /// Wakes what waits for operations counted in `traffic`, from now on given up.
     pub(crate) fn give_up(&self, traffic: &Rc<Traffic>) {
         let mut wakes = Vec::new();
-        for OpSlot { state, counted, .. } in &mut *self.ops.borrow_mut() {
-            if let (OpState::Pending { wake, .. }, Some(counted)) = (state, counted)
-                && counted.is_in(traffic)
-            {
-                wakes.extend(wake.take());
+        for OpSlot { state, counted, reporting, .. } in &mut *self.ops.borrow_mut() {
+            if counted.as_ref().is_some_and(|counted| counted.is_in(traffic)) {
+                match state {
+                    OpState::Pending { wake, .. } => wakes.extend(wake.take()),
+                    _ => wakes.extend(reporting.as_mut().and_then(|report| report.wake.take())),
+                }
             }
         }
         traffic.give_up();
         wakes.into_iter().for_each(|wake| self.wake(wake));
     }
 
-    /// Whether anything is under way that the runtime waits for at its end: no read, and nothing
-    /// that was given up.
+    /// Whether anything is under way that the runtime waits for at its end: no read, nothing that
+    /// was given up, and nothing whose task is gone.
     pub(super) fn must_be_awaited(&self) -> bool {
         let given_up = |counted: &Option<Counted>| counted.as_ref().is_some_and(Counted::is_given_up);
         self.ops.borrow().iter().any(|OpSlot { state, counted, .. }| {
-            matches!(state, OpState::Pending { kind, .. } if *kind != OpKind::Read) && !given_up(counted)
+            let ends = |kind| matches!(kind, OpKind::Peer | OpKind::Change);
+            matches!(state, OpState::Pending { kind, .. } if ends(*kind)) && !given_up(counted)
         })
     }
 
-    /// Whether an operation is under way and counted in what was given up.
+    /// Whether an operation is counted in what was given up: it is under way, or is a flush that
+    /// waits for what others report.
     pub(crate) fn is_given_up(&self, key: OpKey) -> bool {
-        let slot = &self.ops.borrow()[key.0 as usize];
-        matches!(slot.state, OpState::Pending { .. })
-            && slot.counted.as_ref().is_some_and(Counted::is_given_up)
+        self.ops.borrow()[key.0 as usize].counted.as_ref().is_some_and(Counted::is_given_up)
     }
 
     /// The operation is a flush for the user of `device`, if it was not done at once.
@@ -236,7 +268,7 @@ impl Inner {
     /// The outcome of an operation, if it has come; frees the slot.
     pub(crate) fn poll_op(&self, key: OpKey, context: &Context<'_>) -> Poll<(Result<usize, IoError>, Op)> {
         let mut ops = self.ops.borrow_mut();
-        let OpSlot { state, op, reporting, .. } = &mut ops[key.0 as usize];
+        let OpSlot { state, op, counted, reporting, .. } = &mut ops[key.0 as usize];
         match (&mut *state, &mut *reporting) {
             (OpState::Pending { wake, .. }, _) => {
                 *wake = Some(self.wake_of(context));
@@ -244,9 +276,11 @@ impl Inner {
             }
             (OpState::Done(result), Some(report)) => {
                 if report.poll(result, context).is_pending() {
+                    report.wake = Some(self.wake_of(context));
                     return Poll::Pending;
                 }
                 *reporting = None;
+                complete(counted, op, self.turn_time());
             }
             _ => {}
         }
@@ -261,12 +295,13 @@ impl Inner {
     /// buffers.
     pub(crate) fn forget_op(&self, key: OpKey) {
         let mut ops = self.ops.borrow_mut();
-        let OpSlot { state, op, reporting, .. } = &mut ops[key.0 as usize];
+        let OpSlot { state, op, counted, reporting, .. } = &mut ops[key.0 as usize];
         match state {
             // The runtime has ended, and nothing else had it.
             OpState::Free => return,
             OpState::Done(_) => {
                 *state = OpState::Free;
+                complete(counted, op, self.turn_time());
                 let dropped = (op.take(), reporting.take());
                 self.free_ops.borrow_mut().push(key.0);
                 // Outside the borrow: a stream may close, a buffer may go.
@@ -274,7 +309,7 @@ impl Inner {
                 drop(dropped);
                 return;
             }
-            OpState::Pending { kind: OpKind::Change, wake, wanted } => {
+            OpState::Pending { kind: OpKind::Change | OpKind::Served, wake, wanted } => {
                 (*wake, *wanted) = (None, false);
                 return;
             }
@@ -363,8 +398,8 @@ impl Inner {
             *op = back;
         }
         let report = reporting.take();
-        if let (Some(counted), Some(op)) = (counted.take(), &*op) {
-            counted.complete(op, self.turn_time());
+        if report.is_none() || !*wanted {
+            complete(counted, op, self.turn_time());
         }
         let (wake, failure) = (wake.take(), result.err());
         let dropped = if *wanted {
@@ -382,6 +417,10 @@ impl Inner {
             report.end(failure);
             let slot = &mut self.ops.borrow_mut()[key.0 as usize];
             if matches!(slot.state, OpState::Done(_)) {
+                // A flush that waits for what others report counts until it is answered.
+                if !report.is_waiting() {
+                    complete(&mut slot.counted, &slot.op, self.turn_time());
+                }
                 slot.reporting = Some(report);
             }
         }

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use crate::base::error::{IoError, IoErrorKind};
 use crate::device::Device;
+use crate::executor::wake::Wake;
 use crate::op::{Durability, Op, Transfer};
 use crate::planted::{self, Bug};
 
@@ -18,6 +19,8 @@ pub(super) struct Reporting {
     asked: Option<(Device, u64)>,
     /// The flush ended well; all that began before this number are waited for.
     answered_after: Option<u64>,
+    /// What waits for that, to be told if it is not to wait any more.
+    pub wake: Option<Wake>,
 }
 
 impl Reporting {
@@ -29,7 +32,8 @@ impl Reporting {
             _ => return None,
         };
         let number = Some(drive.losses().begin(matches!(op, Op::Flush { .. })));
-        Some(Box::new(Reporting { drive: drive.clone(), number, asked: None, answered_after: None }))
+        let drive = drive.clone();
+        Some(Box::new(Reporting { drive, number, asked: None, answered_after: None, wake: None }))
     }
 
     /// The flush is for the user of this device.
@@ -41,6 +45,9 @@ impl Reporting {
     pub fn end(&mut self, failure: Option<IoError>) {
         let is_flush = self.asked.is_some();
         self.ended(failure.is_some_and(|error| is_flush || self.may_be_lost(error)));
+        if is_flush && failure.is_none() {
+            self.answered_after = Some(self.drive.losses().next());
+        }
     }
 
     fn ended(&mut self, lost: bool) {
@@ -62,15 +69,20 @@ impl Reporting {
         }
     }
 
+    /// Whether it is under way, or waits for what others report.
+    pub fn is_waiting(&self) -> bool {
+        let waits = |after| !self.drive.losses().have_ended(after, self.drive.loses_write_backs());
+        self.number.is_some() || self.answered_after.is_some_and(waits)
+    }
+
     /// Turns what the drive answered into what the user of the asked device is told.
     pub fn poll(&mut self, result: &mut Result<usize, IoError>, context: &Context<'_>) -> Poll<()> {
         let Some((device, position)) = &self.asked else { return Poll::Ready(()) };
         let losses = device.losses();
-        if result.is_ok() {
-            let after = *self.answered_after.get_or_insert_with(|| losses.next());
-            if losses.poll_ended(after, self.drive.loses_write_backs(), context).is_pending() {
-                return Poll::Pending;
-            }
+        if let Some(after) = self.answered_after
+            && losses.poll_ended(after, self.drive.loses_write_backs(), context).is_pending()
+        {
+            return Poll::Pending;
         }
         if losses.since(device.cursor(), *position) && result.is_ok() {
             *result = Err(IoError::MEDIUM);

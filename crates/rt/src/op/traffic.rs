@@ -17,6 +17,51 @@ pub struct Traffic {
     /// How often it was started anew.
     era: Cell<u64>,
     given_up: Cell<bool>,
+    /// When the last operation completed, and the last that was no read.
+    answered: Cell<Option<Instant>>,
+    changed: Cell<Option<Instant>>,
+}
+
+/// What waits for a drive, and when that answered last.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unanswered {
+    read: Option<Instant>,
+    change: Option<Instant>,
+    answered: Option<Instant>,
+    changed: Option<Instant>,
+}
+
+impl Unanswered {
+    /// A read waits since then.
+    pub(crate) fn add_read(&mut self, began: Instant) {
+        self.read = earlier(self.read, Some(began));
+    }
+
+    /// A write or flush waits since then.
+    pub fn add_change(&mut self, began: Instant) {
+        self.change = earlier(self.change, Some(began));
+    }
+
+    /// Adds what another core knows of the drive.
+    pub fn add(&mut self, other: &Self) {
+        self.read = earlier(self.read, other.read);
+        self.change = earlier(self.change, other.change);
+        self.answered = self.answered.max(other.answered);
+        self.changed = self.changed.max(other.changed);
+    }
+
+    /// Since when the drive has answered nothing, although something waits for it. For what changes
+    /// it, reads are no answer: they may come from the system's cache.
+    #[must_use]
+    pub fn since(&self) -> Option<Instant> {
+        let read = self.read.map(|began| Some(began).max(self.answered));
+        let change = self.change.map(|began| Some(began).max(self.changed));
+        earlier(read.flatten(), change.flatten())
+    }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    [one, other].into_iter().flatten().min()
 }
 
 /// What was counted.
@@ -68,11 +113,11 @@ impl Traffic {
         self.in_flight.set(0);
         self.bytes_in_flight.set(0);
         self.given_up.set(false);
+        self.answered.set(None);
+        self.changed.set(None);
         self.era.update(|era| era + 1);
     }
-}
 
-impl Traffic {
     pub(crate) fn give_up(&self) {
         self.given_up.set(true);
     }
@@ -80,6 +125,12 @@ impl Traffic {
     /// Something is expected again of a drive that was given up.
     pub fn expect_again(&self) {
         self.given_up.set(false);
+    }
+
+    /// When it was answered last; what waits is to be added.
+    pub(crate) fn answered(&self) -> Unanswered {
+        let (answered, changed) = (self.answered.get(), self.changed.get());
+        Unanswered { answered, changed, ..Unanswered::default() }
     }
 }
 
@@ -119,6 +170,10 @@ impl Counted {
         }
         self.traffic.in_flight.update(|count| count - 1);
         self.traffic.bytes_in_flight.update(|all| all - self.bytes);
+        self.traffic.answered.set(Some(now));
+        if !matches!(op, Op::Read(_)) {
+            self.traffic.changed.set(Some(now));
+        }
         let mut done = self.traffic.done.borrow_mut();
         let took = now - self.began;
         match op {

@@ -97,8 +97,8 @@ impl Metadata for Mutated {
         self.inner.waits_since(member)
     }
 
-    fn set_given_up(&self, member: MemberKey, given_up: bool) {
-        self.inner.set_given_up(member, given_up);
+    fn give_up(&self, member: MemberKey) {
+        self.inner.give_up(member);
     }
 
     fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {

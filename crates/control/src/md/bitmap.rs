@@ -328,9 +328,9 @@ impl BitmapCopies {
         self.waits.since(&self.core, key)
     }
 
-    /// Whether what waits for a write of it on a member is answered that it is gone.
-    pub(super) fn set_given_up(&self, key: MemberKey, given_up: bool) {
-        self.waits.set_given_up(&self.core, key, given_up);
+    /// What waits for a write of it on a member is answered that it is gone.
+    pub(super) fn give_up(&self, key: MemberKey) {
+        self.waits.give_up(&self.core, key);
     }
 
     /// A member that may come to be in use. Its copy is written whole when it is.

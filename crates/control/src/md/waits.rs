@@ -39,10 +39,9 @@ impl Waits {
         core.waits_since(self.0.borrow().get(&key)?)
     }
 
-    /// Whether what waits for the member is answered that it is gone.
-    pub(super) fn set_given_up(&self, core: &Core, key: MemberKey, given_up: bool) {
-        let traffic = self.0.borrow_mut().entry(key).or_default().clone();
-        if given_up { core.give_up(&traffic) } else { traffic.expect_again() }
+    /// What waits for the member is answered that it is gone.
+    pub(super) fn give_up(&self, core: &Core, key: MemberKey) {
+        core.give_up(&self.0.borrow_mut().entry(key).or_default().clone());
     }
 
     pub(super) fn forget(&self, key: MemberKey) {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use wattle_rt::{Buf, Durability, IoErrorKind, Unmap};
+use wattle_rt::{Buf, Durability, IoError, IoErrorKind, Unmap};
 
 use crate::level::ArrayShard;
 use crate::level::mirror;
@@ -48,13 +48,8 @@ pub(crate) async fn whole(
             health.writable_for(run.member).map(move |member| MemberRun { member, ..run }).collect::<Vec<_>>()
         })
         .collect();
-    let zeroes: Vec<_> = runs
-        .iter()
-        .map(|run| {
-            let (device, offset) = shard.members.place(run.member, run.sector);
-            shard.core.write_zeroes(&device, offset, run.len.0 * SECTOR_BYTES, unmap)
-        })
-        .collect();
+    let zeroes: Vec<_> =
+        runs.iter().map(|run| shard.members.write_zeroes(run.member, run.sector, run.len, unmap)).collect();
     let mut outcome = Outcome::default();
     let mut left: Vec<MemberRun> = Vec::new();
     let mut untouched = true;
@@ -63,6 +58,11 @@ pub(crate) async fn whole(
             Ok(()) => {
                 untouched = false;
                 outcome.note(&health, run.member, run.sectors(), Ok(()));
+            }
+            // What was given up may yet land: nothing else is sent after it.
+            Err(IoError::GONE) => {
+                untouched = false;
+                outcome.note(&health, run.member, run.sectors(), Err(IoError::GONE));
             }
             // Drives refuse to zero with all kinds of errors, and may have begun; a member goes
             // only if it takes no writes.
@@ -84,7 +84,7 @@ pub(crate) async fn whole(
     shard.state.settle_change(&health, outcome).await
 }
 
-async fn write_zeros(shard: &Rc<ArrayShard>, run: MemberRun) -> Result<(), wattle_rt::IoError> {
+async fn write_zeros(shard: &Rc<ArrayShard>, run: MemberRun) -> Result<(), IoError> {
     let piece = Sector(PIECE_BYTES / SECTOR_BYTES);
     let mut at = Sector(0);
     while at < run.len {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use wattle_rt::{
-    Buf, BufMut, Core, Device, Durability, Instant, IoError, IoErrorKind, Traffic, TrafficTotals,
-    UntilGivenUp,
+    Buf, BufMut, Core, Device, Durability, Instant, IoError, IoErrorKind, OpFuture, Traffic, TrafficTotals,
+    Unanswered, Unmap, UntilGivenUp,
 };
 
 use super::deadline::Deadlines;
@@ -68,8 +68,7 @@ pub(crate) struct Troubles {
     pub read_errors: u64,
     pub late_reads: u64,
     pub slow: bool,
-    /// For how long the oldest operation waits.
-    pub waits: Duration,
+    pub unanswered: Unanswered,
     pub traffic: TrafficTotals,
 }
 
@@ -78,7 +77,7 @@ impl Troubles {
         self.read_errors += other.read_errors;
         self.late_reads += other.late_reads;
         self.slow |= other.slow;
-        self.waits = self.waits.max(other.waits);
+        self.unanswered.add(&other.unanswered);
         self.traffic.add(&other.traffic);
     }
 }
@@ -118,12 +117,14 @@ impl Members {
     /// Takes over a newer state of the members; says whether its epoch is another one. Two changes
     /// may be on their way to this core at once: the older one is not taken over.
     pub fn set_health(&self, health: &Health) -> bool {
-        let (version, epoch) = (self.health.borrow().version, self.epoch());
-        if health.version <= version {
+        let before = self.health();
+        if health.version <= before.version {
             return false;
         }
+        let seats = (0..).map(MemberIx).zip(before.seats.iter().zip(&health.seats));
+        seats.filter(|(_, (then, now))| then.since != now.since).for_each(|(seat, _)| self.forget(seat));
         *self.health.borrow_mut() = own(health);
-        health.epoch != epoch
+        health.epoch != before.epoch
     }
 
     /// Whether every member is in sync, and none is slow: reads need not ask.
@@ -202,8 +203,8 @@ impl Members {
         }
     }
 
-    /// Another member takes a seat.
-    pub fn forget(&self, seat: MemberIx) {
+    /// Another member has a seat: what was counted is not its own.
+    fn forget(&self, seat: MemberIx) {
         let load = self.load(seat);
         load.read_errors.set(0);
         load.late_reads.set(0);
@@ -215,12 +216,11 @@ impl Members {
 
     /// What this core saw of the members' troubles, by seat.
     pub fn troubles(&self) -> Vec<Troubles> {
-        let waits = |load: &MemberLoad| Some(self.core.now() - self.core.waits_since(&load.traffic)?);
         let of = |(seat, load): (u16, &MemberLoad)| Troubles {
             read_errors: u64::from(load.read_errors.get()),
             late_reads: load.late_reads.get(),
             slow: self.is_slow(MemberIx(seat)),
-            waits: waits(load).unwrap_or_default(),
+            unanswered: self.core.unanswered(&load.traffic),
             traffic: load.traffic.totals(),
         };
         (0..).zip(&self.loads).map(of).collect()
@@ -250,16 +250,19 @@ impl Members {
     }
 
     fn flush_member(&self, member: MemberIx) -> Writing {
-        let flush = self.core.flush(&self.device(member));
-        flush.count_in(&self.load(member).traffic, 0);
-        flush.until_given_up(|| Err(IoError::GONE))
+        self.writing(member, self.core.flush(&self.device(member)), 0)
     }
 
-    /// Whether nothing is expected any more of the member in a seat, which is to fail: what waits
-    /// for it is answered that it is gone, until another takes the seat.
-    pub fn set_given_up(&self, seat: MemberIx, given_up: bool) {
-        let traffic = &self.load(seat).traffic;
-        if given_up { self.core.give_up(traffic) } else { traffic.expect_again() }
+    /// Counts what is written to a member. Nothing waits for it once the member is given up.
+    fn writing(&self, member: MemberIx, write: OpFuture<Result<(), IoError>>, bytes: usize) -> Writing {
+        write.count_in(&self.load(member).traffic, bytes);
+        write.until_given_up(|| Err(IoError::GONE))
+    }
+
+    /// Nothing is expected any more of the member in a seat, which is to fail: what waits for it is
+    /// answered that it is gone, until another takes the seat.
+    pub fn give_up(&self, seat: MemberIx) {
+        self.core.give_up(&self.load(seat).traffic);
     }
 
     /// Reads data sectors of a member. The operation is queued at once. A member that is given up
@@ -311,8 +314,21 @@ impl Members {
                 self.core.writev(device, offset, bufs.into_vec(), durability)
             }
         };
-        write.count_in(&self.load(member).traffic, bytes);
-        write.until_given_up(|| Err(IoError::GONE))
+        self.writing(member, write, bytes)
+    }
+
+    /// Zeroes data sectors of a member, without moving any. The operation is queued at once.
+    pub fn write_zeroes(&self, member: MemberIx, sector: Sector, len: Sector, unmap: Unmap) -> Writing {
+        let (device, offset) = self.place(member, sector);
+        let zeroes = self.core.write_zeroes(&device, offset, len.0 * SECTOR_BYTES, unmap);
+        self.writing(member, zeroes, 0)
+    }
+
+    /// Writes what a member keeps beside its data, durably, at `offset` bytes of its device. The
+    /// operation is queued at once.
+    pub fn write_beside(&self, member: MemberIx, device: &Device, offset: u64, bufs: Vec<Buf>) -> Writing {
+        let bytes = bufs.iter().map(|buf| buf.len()).sum();
+        self.writing(member, self.core.writev(device, offset, bufs, Durability::Fua), bytes)
     }
 
     /// Decides what a read error means: the member is gone (`true`), or only these sectors could

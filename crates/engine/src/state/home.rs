@@ -4,17 +4,16 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use wattle_rt::sync::OneshotSender;
-use wattle_rt::{Core, Notify, Semaphore, oneshot};
+use wattle_rt::{Core, Instant, Notify, Semaphore, oneshot};
 
 use super::shard::{StateShard, answer};
 use super::{GatePermit, JobSignals};
 use crate::cores::{self, on_every_core};
 use crate::model::error::VolumeError;
 use crate::model::fixed::Fixed;
-use crate::model::health::{Event, Health, MemberKey, Occupant};
+use crate::model::health::{Event, Health, Occupant};
 use crate::model::invariant::invariant;
 use crate::model::units::{MemberSet, Sector};
 use crate::state::intent::IntentHome;
@@ -43,9 +42,8 @@ pub(crate) struct Home {
     /// A member that is absent may hold, unflushed, what was acknowledged before a crash: nothing
     /// counts it out yet.
     absentee_may_return: Cell<bool>,
-    /// Members given up by an order to fail them, until it has its turn: whatever fails them, it is
-    /// that order.
-    pub(super) ordered: RefCell<Vec<MemberKey>>,
+    /// Members given up by an order to fail them: whatever fails them, it is that order.
+    pub(super) ordered: RefCell<Vec<Occupant>>,
     /// Signalled when anything about the members changed.
     pub(super) changed: Notify,
     pub(super) intent: Option<IntentHome>,
@@ -119,11 +117,9 @@ impl Home {
         self.dirty.get()
     }
 
-    /// For how long the oldest write of the metadata waits for each seat's member.
-    pub fn metadata_waits(&self) -> Vec<Duration> {
-        let (now, health) = (self.core.now(), self.health());
-        let since = |key| self.metadata.waits_since(key?);
-        health.seats.iter().map(|seat| since(seat.key).map_or(Duration::ZERO, |at| now - at)).collect()
+    /// Since when the oldest write of the metadata waits for each seat's member.
+    pub fn metadata_waits(&self) -> Vec<Option<Instant>> {
+        self.health().seats.iter().map(|seat| self.metadata.waits_since(seat.key?)).collect()
     }
 
     pub fn health(&self) -> Arc<Health> {
@@ -250,9 +246,7 @@ impl Home {
     pub(crate) async fn enter_failed(&self, seats: MemberSet, cause: FailCause) -> Result<(), VolumeError> {
         let health = self.health();
         let members = seats.iter().map(|seat| (seat, health.seats[seat.index()].key));
-        let is_ordered =
-            |(_, key): &(_, Option<MemberKey>)| key.is_some_and(|key| self.ordered.borrow().contains(&key));
-        let (ordered, others): (Vec<_>, Vec<_>) = members.partition(is_ordered);
+        let (ordered, others): (Vec<_>, Vec<_>) = members.partition(|(seat, _)| self.is_ordered(*seat));
         for (members, cause) in [(ordered, FailCause::Order), (others, cause)] {
             if !members.is_empty() {
                 self.metadata.failed(&members, cause);

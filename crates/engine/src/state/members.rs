@@ -49,33 +49,36 @@ impl Home {
             Either::First(turn) => (turn, None),
             Either::Second(()) => {
                 // What has the turn may wait for this very member. It ends with the member failed.
-                let seat = self.can_fail(whom)?;
-                let key = self.health().seats[seat.index()].key;
-                self.ordered.borrow_mut().extend(key);
-                self.set_given_up(seat, true).await;
-                let turn = self.transition.acquire(1).await;
-                self.ordered.borrow_mut().retain(|other| Some(*other) != key);
-                (turn, Some((seat, key)))
+                let member = self.give_up(whom).await?;
+                (self.transition.acquire(1).await, Some(member))
             }
         };
-        if let Some((seat, key)) = given_up {
-            let health = self.health();
-            // What had the turn failed it, and another member may have the seat by now.
-            if health.seats[seat.index()].key != key || !health.state(seat).writable() {
-                return if health.broken { Err(FailError::NotRecorded) } else { Ok(seat) };
+        let seat = match given_up {
+            Some(member) if !self.is_used(member) => {
+                // What had the turn failed it, and another member may have the seat by now.
+                return if self.health().broken { Err(FailError::NotRecorded) } else { Ok(member.seat) };
             }
-        }
-        let seat = match (self.can_fail(whom), given_up) {
-            (Err(error), Some((seat, _))) => {
-                // Another failed meanwhile: this one is needed.
-                self.set_given_up(seat, false).await;
-                return Err(error);
-            }
-            (seat, _) => seat?,
+            Some(member) => self.can_fail(Whom::Seat(member.seat))?,
+            None => self.can_fail(whom)?,
         };
         let failed = self.fail_in_turn([seat].into_iter().collect(), FailCause::Order).await;
-        self.set_given_up(seat, true).await;
+        self.expect_nothing_of(seat).await;
         failed.map(|()| seat).map_err(|_| FailError::NotRecorded)
+    }
+
+    /// Gives a member up that is to be failed by order: what waits for it ends, and fails it. There
+    /// is no way back, since what was answered meanwhile counts on it.
+    pub async fn give_up(&self, whom: Whom) -> Result<Occupant, FailError> {
+        let seat = self.can_fail(whom)?;
+        let member = self.occupant(seat);
+        if !self.is_awaited(seat) {
+            let health = self.health();
+            let mut ordered = self.ordered.borrow_mut();
+            ordered.retain(|other| *other != member && health.holds(*other));
+            ordered.push(member);
+        }
+        self.expect_nothing_of(seat).await;
+        Ok(member)
     }
 
     /// The seat of a member that may be failed by order.
@@ -89,6 +92,9 @@ impl Home {
         }
         let seat = self.seat_of(whom).filter(|seat| health.state(*seat).writable());
         let seat = seat.ok_or(FailError::NotPresent(whom))?;
+        if self.is_ordered(seat) {
+            return Ok(seat);
+        }
         let without = health.apply(&self.fixed.geometry, Event::Failed([seat].into_iter().collect()));
         if self.fixed.geometry.redundancy() == 0 || without.broken || self.makes_up_for_bad_sectors(seat) {
             return Err(FailError::LastCopy(seat));
@@ -96,22 +102,41 @@ impl Home {
         Ok(seat)
     }
 
-    /// Whether nothing waits any more for the member in a seat, which is to fail or has failed.
+    fn occupant(&self, seat: MemberIx) -> Occupant {
+        Occupant { seat, since: self.health().seats[seat.index()].since }
+    }
+
+    /// Whether a member is in its seat and takes writes.
+    fn is_used(&self, member: Occupant) -> bool {
+        let health = self.health();
+        health.holds(member) && health.state(member.seat).writable()
+    }
+
+    /// Whether the member in a seat was given up by an order to fail it.
+    pub(super) fn is_ordered(&self, seat: MemberIx) -> bool {
+        self.ordered.borrow().contains(&self.occupant(seat))
+    }
+
+    /// Whether what is under way on the member in a seat is waited for, whatever becomes of the
+    /// member: something of ours carries it out, which has no lock of the member's own.
+    fn is_awaited(&self, seat: MemberIx) -> bool {
+        self.health().seats[seat.index()].device.as_ref().is_none_or(Device::is_served)
+    }
+
+    /// Nothing waits any more for the member in a seat, which is to fail or has failed.
     ///
     /// What is under way there may land at any time. Invariant: nothing else writes to the drive
     /// until it has, and no array takes it before: an operation keeps its drive open and so locked.
-    /// What something of ours carries out has no such lock, and is waited for.
-    async fn set_given_up(&self, seat: MemberIx, given_up: bool) {
-        let health = self.health();
-        let Seat { key, since: version, ref device, .. } = health.seats[seat.index()];
-        if device.as_ref().is_none_or(Device::is_served) {
+    async fn expect_nothing_of(&self, seat: MemberIx) {
+        if self.is_awaited(seat) {
             return;
         }
-        key.into_iter().for_each(|key| self.metadata.set_given_up(key, given_up));
+        let member = self.occupant(seat);
+        self.health().seats[seat.index()].key.into_iter().for_each(|key| self.metadata.give_up(key));
         self.on_every_core(move |shard| async move {
             // Another may have taken the seat.
-            if shard.members.since(seat) == version {
-                shard.members.set_given_up(seat, given_up);
+            if shard.members.since(seat) == member.since {
+                shard.members.give_up(seat);
             }
         })
         .await;
@@ -185,7 +210,6 @@ impl Home {
             if !home.clear_log(&who).await {
                 return Err(JoinError::NotRecorded);
             }
-            home.forget(seat).await;
             let event = Event::Joined { seat, who, state };
             if home.enter(event).await.is_err()
                 || home.commit(RecordCause::Members, home.is_dirty()).await.is_err()
@@ -312,8 +336,6 @@ impl Home {
             if !home.may_promote(replacement, end) {
                 return Ok(());
             }
-            home.forget(slot).await;
-            home.forget(replacement.seat).await;
             home.record_in_turn(Some(Event::Replaced(slot)), RecordCause::Members).await
         })
         .await?
@@ -454,11 +476,6 @@ impl Home {
             }
             self.changed.wait().await;
         }
-    }
-
-    /// The counts of the member that had a seat before are not those of the next one.
-    async fn forget(&self, seat: MemberIx) {
-        self.on_every_core(move |shard| async move { shard.members.forget(seat) }).await;
     }
 }
 

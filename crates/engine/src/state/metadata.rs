@@ -122,9 +122,9 @@ pub trait Metadata {
         None
     }
 
-    /// Whether nothing is expected any more of a member, which is to fail: what waits for a write
-    /// of the metadata there is answered that it is gone.
-    fn set_given_up(&self, _member: MemberKey, _given_up: bool) {}
+    /// Nothing is expected any more of a member, which is to fail: what waits for a write of the
+    /// metadata there is answered that it is gone.
+    fn give_up(&self, _member: MemberKey) {}
 
     /// What keeps the sums of recorded scrubs, for arrays that were started with their shape.
     fn sum_store(&self) -> Option<Rc<dyn SumStore>> {

@@ -131,6 +131,18 @@ impl ArrayHandle {
             .unwrap_or(Err(FailError::Stopped))
     }
 
+    /// Gives a member up that is to be [failed](Self::fail), ahead of what may wait for it: that
+    /// ends, and fails the member. There is no way back.
+    ///
+    /// # Errors
+    /// As of the order itself; nothing was given up.
+    pub async fn give_up(&self, core: &Core, whom: impl Into<Whom>) -> Result<MemberIx, FailError> {
+        let whom = whom.into();
+        self.at_home(core, move |home| async move { home.give_up(whom).await.map(|member| member.seat) })
+            .await
+            .unwrap_or(Err(FailError::Stopped))
+    }
+
     /// The devices in its seats.
     pub async fn devices(&self, core: &Core) -> Vec<(MemberIx, Option<MemberKey>, Device)> {
         let devices = self.at_home(core, |home| async move {

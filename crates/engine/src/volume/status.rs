@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wattle_rt::{Core, TrafficTotals};
+use wattle_rt::{Core, Device, TrafficTotals};
 
 use crate::cores;
 use crate::hints::HintShard;
@@ -66,8 +66,11 @@ pub struct MemberStatus {
     pub late_reads: u64,
     /// It counts as slow: what can be had from others is not asked of it.
     pub slow: bool,
-    /// For how long the oldest operation waits for it, those of the metadata included.
+    /// For how long it has answered nothing although something waits for it, writes of the metadata
+    /// included.
     pub waits: Duration,
+    /// What is under way on it is waited for even when it has failed: tasks carry it out.
+    pub awaited: bool,
     /// Sectors in its bad-block log.
     pub bad_sectors: u64,
     /// Of copies: it is read only where no other one can be.
@@ -81,8 +84,8 @@ pub struct MemberStatus {
 const SILENT_AFTER: Duration = Duration::from_secs(15);
 
 impl MemberStatus {
-    /// For how long it left an operation unanswered, if that is longer than a drive that is well
-    /// needs.
+    /// For how long it has answered nothing although something waits for it, if that is longer than
+    /// a drive that is well needs.
     #[must_use]
     pub fn silent_for(&self) -> Option<Duration> {
         let is_used = matches!(self.state, MemberState::InSync | MemberState::Rebuilding { .. });
@@ -129,8 +132,8 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         }
         None => (false, None, None, None, Vec::new(), Vec::new()),
     };
-    for (troubles, waits) in troubles.iter_mut().zip(waits) {
-        troubles.waits = troubles.waits.max(waits);
+    for (troubles, since) in troubles.iter_mut().zip(waits) {
+        since.into_iter().for_each(|since| troubles.unanswered.add_change(since));
     }
     let member = |(seat, troubles): (usize, Troubles)| {
         let who = health.as_ref().map(|health| (health.members[seat], &health.seats[seat]));
@@ -140,7 +143,11 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
             read_errors: troubles.read_errors,
             late_reads: troubles.late_reads,
             slow: troubles.slow,
-            waits: troubles.waits,
+            waits: troubles
+                .unanswered
+                .since()
+                .map_or(Duration::ZERO, |since| core.now().saturating_since(since)),
+            awaited: who.is_some_and(|(_, seat)| seat.device.as_ref().is_some_and(Device::is_served)),
             write_mostly: who.is_some_and(|(_, seat)| seat.write_mostly),
             bad_sectors: who.map_or(0, |(_, seat)| seat.bad.sectors()),
             traffic: troubles.traffic,

@@ -256,6 +256,34 @@ fn a_log_that_cannot_be_written_costs_its_member_and_not_the_write() {
     });
 }
 
+/// Before the first record as dirty all logs are emptied; from then on the log comes first.
+#[test]
+fn a_member_that_hangs_on_its_log_is_said_to_be_silent_and_failed_by_order() {
+    for logged in [false, true] {
+        let mut fixture = Fixture::new(2);
+        let parity = fixture.parity(0);
+        let (spec, drive) = (fixture.spec(&[]), fixture.drive(parity));
+        fixture.run(spec, async move |core, array, volume| {
+            if logged {
+                write(&volume, STRIPE_BYTES, BLOCK, 1).await;
+                core.sleep(Duration::from_millis(10)).await;
+            }
+            drive.stall(Duration::from_secs(3600));
+            let begun = core.now();
+            let written = array.volume().open(&core).unwrap();
+            let writing = core.spawn(async move { write(&written, BLOCK, 2 * BLOCK, 7).await });
+            core.sleep(Duration::from_secs(20)).await;
+            let silent = array.status(&core).await.members[parity].silent_for();
+            assert!(silent.is_some_and(|time| time.as_secs() >= 19), "{logged}: {silent:?}");
+            array.fail(&core, MemberIx(parity as u16)).await.unwrap();
+            writing.await;
+            assert!(core.now() - begun < Duration::from_secs(25), "{logged}: {:?}", core.now() - begun);
+            let (result, buf) = volume.read(BLOCK as u64, BufMut::alloc(2 * BLOCK)).await;
+            assert!(result.is_ok() && buf.iter().all(|&byte| byte == 7));
+        });
+    }
+}
+
 /// After a kill, a member whose failure was not recorded is back, and all logs say that its parity
 /// is right: nothing may have been written without an entry until then.
 #[test]

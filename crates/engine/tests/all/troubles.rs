@@ -13,7 +13,7 @@ use wattle_engine::{
     ArrayHandle, ArraySpec, FailCause, MemberKey, MemberSpec, MemberState, Volume, VolumeError,
 };
 use wattle_rt::{
-    Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, SimWorld, WorldConfig,
+    Buf, BufMut, Core, CoreIx, Device, DriveConfig, DriveControl, Durability, SimWorld, Unmap, WorldConfig,
 };
 
 use crate::support::drives::drives;
@@ -512,6 +512,76 @@ fn known_bad_sectors_are_never_asked_for() {
         volume.write(4096, Buf::zeros(512), Durability::Cached).await.unwrap();
         assert!(read(&volume, 0, 65536).await == vec![0; 65536]);
         assert_eq!(array.status(&core).await.members[slot].bad_sectors, 3);
+        array.stop(&core).await.unwrap();
+    });
+    run.expect_done();
+}
+
+/// What drives hang on most is a discard. The array goes on, and so does what asked for it.
+#[test]
+fn a_member_that_hangs_on_zeros_is_said_to_be_silent_and_failed_by_order() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4)] {
+        let mut fixture = Fixture::new(level, members);
+        let control = fixture.world.drive(&fixture.drives[1]);
+        let spec = fixture.spec();
+        let run = fixture.world.run(async move |core: Core| {
+            let array = ArrayHandle::start(&core, spec, Box::new(Recorder::default())).await;
+            let volume = array.volume().open(&core).unwrap();
+            fill(&volume).await;
+            control.stall(Duration::from_secs(3600));
+            let begun = core.now();
+            let zeroed = array.volume().open(&core).unwrap();
+            let zeroing = core.spawn(async move {
+                zeroed.write_zeroes(0, zeroed.size_bytes(), Unmap::Yes, Durability::Cached).await
+            });
+            core.sleep(Duration::from_secs(20)).await;
+            let silent = array.status(&core).await.members[1].silent_for();
+            assert_eq!(silent.map(|time| time.as_secs()), Some(20), "{level}");
+            array.fail(&core, MemberIx(1)).await.unwrap();
+            assert_eq!(zeroing.await, Ok(()), "{level}");
+            assert!(core.now() - begun < Duration::from_secs(22), "{level}: {:?}", core.now() - begun);
+            assert!(read(&volume, 0, 65536).await == vec![0; 65536]);
+            assert_eq!(array.status(&core).await.members[1].state, MemberState::Faulty);
+            array.stop(&core).await.unwrap();
+        });
+        run.expect_done();
+    }
+}
+
+/// A flush of much takes long, and the drive answers what else it is asked meanwhile.
+#[test]
+fn a_member_that_answers_others_is_not_silent_for_one_that_takes_long() {
+    let mut fixture = Fixture::new(Level::Raid1, 1);
+    let minute = Duration::from_secs(60);
+    let size_bytes = MEMBER_SECTORS * 512;
+    let config = DriveConfig { size_bytes, flush_latency: minute..minute, ..DriveConfig::default() };
+    fixture.drives.push(fixture.world.add_drive(config));
+    let spec = fixture.spec();
+    let run = fixture.world.run(async move |core: Core| {
+        let array = ArrayHandle::start(&core, spec, Box::new(Recorder::default())).await;
+        let volume = array.volume().open(&core).unwrap();
+        let write = async || volume.write(0, Buf::zeros(4096), Durability::Cached).await.unwrap();
+        let silent = async || {
+            let silent = array.status(&core).await.members[1].silent_for();
+            silent.map(|time| time.as_secs())
+        };
+        write().await;
+        let flushed = array.volume().open(&core).unwrap();
+        let flushing = core.spawn(async move { flushed.flush().await });
+        for _ in 0..20 {
+            core.sleep(Duration::from_secs(1)).await;
+            write().await;
+        }
+        assert_eq!(silent().await, None);
+        // That a copy of it is read says nothing of what it does with writes.
+        for _ in 0..20 {
+            core.sleep(Duration::from_secs(1)).await;
+            read(&volume, 0, 4096).await;
+            read(&volume, 65536, 4096).await;
+        }
+        assert_eq!(silent().await, Some(20));
+        flushing.await.unwrap();
+        assert_eq!(silent().await, None);
         array.stop(&core).await.unwrap();
     });
     run.expect_done();

@@ -122,11 +122,6 @@ impl Traffic {
         self.given_up.set(true);
     }
 
-    /// Something is expected again of a drive that was given up.
-    pub fn expect_again(&self) {
-        self.given_up.set(false);
-    }
-
     /// When it was answered last; what waits is to be added.
     pub(crate) fn answered(&self) -> Unanswered {
         let (answered, changed) = (self.answered.get(), self.changed.get());

@@ -525,9 +525,9 @@ impl Metadata for MdMetadata {
         [self.waits.since(&self.core, member), bitmap].into_iter().flatten().min()
     }
 
-    fn set_given_up(&self, member: MemberKey, given_up: bool) {
-        self.waits.set_given_up(&self.core, member, given_up);
-        self.bitmap().into_iter().for_each(|bitmap| bitmap.set_given_up(member, given_up));
+    fn give_up(&self, member: MemberKey) {
+        self.waits.give_up(&self.core, member);
+        self.bitmap().into_iter().for_each(|bitmap| bitmap.give_up(member));
     }
 
     fn sum_store(&self) -> Option<Rc<dyn SumStore>> {
@@ -567,8 +567,8 @@ impl Metadata for SharedSuperblocks {
         self.0.waits_since(member)
     }
 
-    fn set_given_up(&self, member: MemberKey, given_up: bool) {
-        self.0.set_given_up(member, given_up);
+    fn give_up(&self, member: MemberKey) {
+        self.0.give_up(member);
     }
 
     fn sum_store(&self) -> Option<Rc<dyn SumStore>> {

@@ -42,16 +42,17 @@ pub(crate) async fn prepare(shard: &Rc<StateShard>, log: &LogShard, trusted: boo
         let steps: Vec<_> = members
             .iter()
             .map(|(seat, device, area)| {
-                let (core, device, area, spec) =
-                    (shard.core.clone(), device.clone(), *area, log.spec.clone());
+                let (members, seat, device, area, spec) =
+                    (shard.members.clone(), *seat, device.clone(), *area, log.spec.clone());
                 let step = async move {
+                    let write = |at, buf| members.write_beside(seat, &device, at, vec![buf]);
                     if empty {
-                        put_header(&core, &device, area, &spec, generation).await
+                        write(area.offset_bytes, spec.format.header(generation, &[])).await
                     } else {
-                        zero(&core, &device, area).await
+                        zero(&device, area, write).await
                     }
                 };
-                (*seat, shard.core.spawn(step))
+                (seat, shard.core.spawn(step))
             })
             .collect();
         for (seat, step) in steps {
@@ -77,35 +78,30 @@ pub(crate) async fn clear(
     area: LogArea,
     spec: &LogSpec,
 ) -> Result<(), IoError> {
-    zero(core, device, area).await?;
-    put_header(core, device, area, spec, 0).await
+    let write = |at, buf| core.write(device, at, buf, Durability::Fua);
+    zero(device, area, write).await?;
+    write(area.offset_bytes, spec.format.header(0, &[])).await
 }
 
 /// All of it, not only the first header: a log is walked to the first place where none follows, and
 /// old ones must not follow new.
-async fn zero(core: &Core, device: &Device, area: LogArea) -> Result<(), IoError> {
+async fn zero<W: Future<Output = Result<(), IoError>>>(
+    device: &Device,
+    area: LogArea,
+    write: impl Fn(u64, Buf) -> W,
+) -> Result<(), IoError> {
     // First the signature, as one block: what is left of a header must not look like one that was
     // being written.
     let block = u64::from(device.logical_block_bytes()).max(SECTOR_BYTES);
     let at = area.offset_bytes + SECTOR_BYTES / block * block;
-    core.write(device, at, Buf::zeros(block as usize), Durability::Fua).await?;
+    write(at, Buf::zeros(block as usize)).await?;
     let len_bytes = area.size_bytes - area.size_bytes % u64::from(PAGE_BYTES);
     let mut at = 0;
     while at < len_bytes {
         let zeros = Buf::zeros(PIECE_BYTES.min(len_bytes - at) as usize);
         let len = zeros.len() as u64;
-        core.write(device, area.offset_bytes + at, zeros, Durability::Fua).await?;
+        write(area.offset_bytes + at, zeros).await?;
         at += len;
     }
     Ok(())
-}
-
-async fn put_header(
-    core: &Core,
-    device: &Device,
-    area: LogArea,
-    spec: &LogSpec,
-    generation: u64,
-) -> Result<(), IoError> {
-    core.write(device, area.offset_bytes, spec.format.header(generation, &[]), Durability::Fua).await
 }

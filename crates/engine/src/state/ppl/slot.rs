@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use wattle_rt::sync::OneshotSender;
-use wattle_rt::{Buf, Core, Device, Durability, IoError, Notify, oneshot};
+use wattle_rt::{Buf, Device, IoError, Notify, oneshot};
 
 use super::{LogArea, LogEntry, LogError, LogShard, LogSpec, PAGE_BYTES};
+use crate::member::Members;
 use crate::model::error::VolumeError;
 use crate::model::invariant::invariant;
 use crate::model::units::{MemberIx, MemberSet};
@@ -158,11 +159,11 @@ struct Next {
 }
 
 impl Next {
-    async fn write(self, core: &Core) -> Result<(), IoError> {
+    async fn write(self, members: &Members, seat: MemberIx) -> Result<(), IoError> {
         if let Some(restart) = self.restart {
-            core.write(&self.device, self.at_bytes, restart, Durability::Fua).await?;
+            members.write_beside(seat, &self.device, self.at_bytes, vec![restart]).await?;
         }
-        core.writev(&self.device, self.at_bytes, self.log, Durability::Fua).await
+        members.write_beside(seat, &self.device, self.at_bytes, self.log).await
     }
 }
 
@@ -248,8 +249,8 @@ async fn write(
         let who = &health.seats[seat.index()];
         let place = who.device.clone().zip(who.log)?;
         let next = own.next(&log.spec, place, generation, entries);
-        let core = shard.core.clone();
-        Some(shard.core.spawn(async move { next.write(&core).await }))
+        let members = shard.members.clone();
+        Some(shard.core.spawn(async move { next.write(&members, seat).await }))
     };
     let writes: Vec<_> = health.writable_for(slot).map(|seat| (seat, write(seat))).collect();
     let (mut failed, mut written) = (MemberSet::EMPTY, false);

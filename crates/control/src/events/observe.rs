@@ -175,11 +175,12 @@ fn of_seat(
         }
         _ => {}
     }
-    if after.slow != before.slow {
+    // What ends must be what began: another has come, or the member failed, which is no answer.
+    let is_same = after.name == before.name && after.state.writable();
+    if after.slow != before.slow && (after.slow || is_same) {
         events.push(ArrayEvent::Slow { member: member(), place, slow: after.slow });
     }
-    // Nothing waits any more for a member that failed, which is no answer of it.
-    if after.silent != before.silent && (after.silent || !matches!(after.state, Faulty | Missing)) {
+    if after.silent != before.silent && (after.silent || is_same) {
         events.push(ArrayEvent::Silent { member: member(), place, silent: after.silent });
     }
     if after.read_errors > before.read_errors && !joined {
@@ -262,6 +263,10 @@ mod tests {
             (&whole, &silent, &["b (slot 1) answers nothing: what needs it waits"]),
             (&silent, &whole, &["b (slot 1) answers again"]),
             (&silent, &failed, &["b (slot 1) failed", "[U_U] degraded"]),
+            (&slow, &failed, &["b (slot 1) failed", "[U_U] degraded"]),
+            // Another has come.
+            (&silent, &filled, &["d is in slot 1, in sync"]),
+            (&slow, &filled, &["d is in slot 1, in sync"]),
             (
                 &whole,
                 &errors,

@@ -509,9 +509,14 @@ pub(crate) fn partitions_of(member: &Member) -> Option<PartitionTable> {
 }
 
 /// Whether two names lead to one file or device: relative and absolute, directly and by a link.
+/// Waits for the file systems; not for a core.
 pub(crate) fn same_place(one: &str, other: &str) -> bool {
-    let real = |name: &str| path_of_text(name).canonicalize().ok();
-    one == other || real(one).is_some_and(|path| real(other) == Some(path))
+    one == other || resolved(one).is_some_and(|path| resolved(other) == Some(path))
+}
+
+/// Where a name leads. Waits for the file system; not for a core.
+pub(crate) fn resolved(name: &str) -> Option<PathBuf> {
+    path_of_text(name).canonicalize().ok()
 }
 
 fn not_empty(name: &str, size_bytes: u64) -> Result<u64, MemberError> {

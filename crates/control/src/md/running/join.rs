@@ -18,7 +18,7 @@ use crate::md::bookkeeping;
 use crate::md::commit::{self, MdMetadata};
 use crate::md::create::{PlannedWrite, shell_word};
 use crate::md::ppl;
-use crate::members::same_place;
+use crate::md::start::ClaimedMember;
 use crate::problem::{Code, Forced, Problem};
 use crate::signature::FoundSignature;
 use crate::undo::{self, UndoDirectory, UndoSite};
@@ -29,15 +29,16 @@ impl RunningArray {
     pub(super) async fn open(&self, name: &str, device_uuid: Uuid) -> Result<Newcomer, Problem> {
         // Those that may come back are open already. One across a network may have ended since, and
         // is opened anew.
-        let returning =
-            self.returning.borrow().iter().find(|(_, member)| same_place(&member.name, name)).cloned();
+        let found = self.same_place(name, self.returning_names()).await;
+        let is_named = |member: &ClaimedMember| found.as_ref() == Some(&member.name);
+        let returning = self.returning.borrow().iter().find(|(_, member)| is_named(member)).cloned();
         if let Some((_, member)) = returning
             && !self.has_ended(&member.device).await
         {
             let superblock = member.written_superblock()?;
             return Newcomer::known(&self.core, &member.name, &member.device, superblock).await;
         }
-        self.is_new(name)?;
+        self.is_new(name).await?;
         // Another may hold it, and stopping the array does not wait for that.
         let opened =
             race(self.stopping.wait(), Newcomer::open(&self.core, &self.access, name, device_uuid)).await;
@@ -58,19 +59,22 @@ impl RunningArray {
         if self.is_stopping() {
             return Err(self.join_problem(&name, JoinError::Stopped));
         }
-        self.is_new(&name)?;
+        self.is_new(&name).await?;
         let device = newcomer.device.clone();
         let seat = self.in_time(&device, self.join(newcomer, None, place, terms)).await?;
-        self.returning.borrow_mut().retain(|(_, other)| !same_place(&other.name, &name));
+        let returned = self.same_place(&name, self.returning_names()).await;
+        self.returning.borrow_mut().retain(|(_, other)| Some(&other.name) != returned.as_ref());
         Ok(seat)
     }
 
     /// Whether a name is none of a device of the array.
-    fn is_new(&self, name: &str) -> Result<(), Problem> {
-        let is_known = |(key, known): (&MemberKey, &Known)| {
-            same_place(&known.name, name) && !self.away.borrow().contains_key(key)
+    async fn is_new(&self, name: &str) -> Result<(), Problem> {
+        let names = {
+            let (devices, away) = (self.devices.borrow(), self.away.borrow());
+            let here = devices.iter().filter(|(key, _)| !away.contains_key(key));
+            here.map(|(_, known)| known.name.clone()).collect()
         };
-        if self.devices.borrow().iter().any(is_known) {
+        if self.same_place(name, names).await.is_some() {
             let next = format!(
                 "name another device; one that failed has to be removed first: `wattle remove {} {}`",
                 shell_word(&self.name),

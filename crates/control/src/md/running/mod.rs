@@ -10,6 +10,7 @@
 
 mod join;
 mod look;
+mod names;
 mod problems;
 pub mod remote;
 mod spares;
@@ -34,12 +35,15 @@ use crate::md::assemble::ReAddCandidate;
 use crate::md::commit::MdMetadata;
 use crate::md::create::shell_word;
 use crate::md::start::{ClaimedMember, Started};
-use crate::members::{Claim, MemberAccess, same_place};
+use crate::members::{Claim, MemberAccess};
 use crate::problem::{Code, Forced, Problem};
 use crate::undo::Recorder;
 use problems::{made_up, not_a_member};
 use remote::{Away, REMOTE_TIMEOUT};
 use spares::Refused;
+
+/// How long an order to fail a member waits for its turn before that member is given up.
+const TURN_TIME: Duration = Duration::from_secs(1);
 
 /// Between two looks at a job that is waited for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -292,9 +296,15 @@ impl RunningArray {
     /// # Errors
     /// A [`Problem`]; the array is as it was.
     pub async fn fail(&self, member: &str) -> Result<MemberIx, Problem> {
-        let _turn = self.turn.acquire(1).await;
-        let key = self.find(member)?;
-        let Some(seat) = self.seat_of(key)? else {
+        let (_turn, given_up) = match race(self.turn.acquire(1), self.core.sleep(TURN_TIME)).await {
+            Either::First(turn) => (turn, None),
+            Either::Second(()) => {
+                let given_up = self.give_up(member).await?;
+                (self.turn.acquire(1).await, given_up)
+            }
+        };
+        let key = given_up.map_or_else(|| self.find(member), |(key, _)| Ok(key))?;
+        let Some(seat) = self.seat_of(key)?.or(given_up.map(|(_, seat)| seat)) else {
             return Err(self.problem(
                 Code::BadMember,
                 format!("{member} was not failed: it is a spare"),
@@ -306,6 +316,8 @@ impl RunningArray {
         let failed = match self.handle.fail(&self.core, key).await {
             // It was given up before: the order is that it does not come back.
             Err(FailError::NotPresent(_)) if is_new && self.away.borrow().contains_key(&key) => Ok(seat),
+            // What had the turn failed it.
+            Err(FailError::NotPresent(_)) if given_up.is_some() => Ok(seat),
             failed => failed,
         };
         match &failed {
@@ -316,6 +328,17 @@ impl RunningArray {
         failed.map_err(|error| self.fail_problem(member, error))
     }
 
+    /// Gives up a member that is to be failed, if it is used: the order that has the turn may wait
+    /// for this very member, and ends then.
+    async fn give_up(&self, member: &str) -> Result<Option<(MemberKey, MemberIx)>, Problem> {
+        let Ok(key) = self.find(member) else { return Ok(None) };
+        match self.handle.give_up(&self.core, key).await {
+            Ok(seat) => Ok(Some((key, seat))),
+            Err(FailError::NotPresent(_)) => Ok(None),
+            Err(error) => Err(self.fail_problem(member, error)),
+        }
+    }
+
     /// Lets go of a spare, of a member that failed, or of one that may come back.
     ///
     /// # Errors
@@ -323,7 +346,7 @@ impl RunningArray {
     pub async fn remove(&self, member: &str) -> Result<(), Problem> {
         let _turn = self.turn.acquire(1).await;
         let key = match self.find(member) {
-            Err(_) if self.forget_returning(member) => {
+            Err(_) if self.forget_returning(member).await => {
                 self.tell(ArrayEvent::Removed { member: self.event_member(None, member) });
                 return Ok(());
             }
@@ -635,14 +658,6 @@ impl RunningArray {
         slots.filter(|(_, member)| !member.state.writable()).map(|(slot, _)| slot).collect()
     }
 
-    /// Lets go of a member that may come back; whether there is one of this name.
-    fn forget_returning(&self, member: &str) -> bool {
-        let mut returning = self.returning.borrow_mut();
-        let before = returning.len();
-        returning.retain(|(_, who)| file_name(&who.name) != member && !same_place(&who.name, member));
-        returning.len() < before
-    }
-
     fn books(&self) -> Result<&Rc<MdMetadata>, Problem> {
         self.books.as_ref().ok_or_else(|| {
             self.problem(
@@ -660,41 +675,4 @@ impl RunningArray {
         let seat = (0..).zip(state.seats()).find(|(_, who)| who.key == Some(key));
         Ok(seat.map(|(seat, _)| MemberIx(seat)))
     }
-
-    /// Which device an operator means: by the name as given, by the file name if no other has it,
-    /// by the end of the path, by slot.
-    fn find(&self, asked: &str) -> Result<MemberKey, Problem> {
-        let seats = self.books()?.state().seats().to_vec();
-        let devices = self.devices.borrow();
-        let matching = |matches: &dyn Fn(&str) -> bool| -> Vec<MemberKey> {
-            devices.iter().filter(|(_, known)| matches(&known.name)).map(|(key, _)| *key).collect()
-        };
-        let tail = format!("/{}", asked.trim_start_matches("./"));
-        let slot = asked.parse().ok().filter(|slot: &usize| *slot < seats.len() / 2);
-        for found in [
-            matching(&|name| name == asked),
-            matching(&|name| file_name(name) == asked),
-            matching(&|name| asked.contains('/') && name.ends_with(&tail)),
-            slot.and_then(|slot| seats[slot].key).into_iter().collect(),
-        ] {
-            match found[..] {
-                [key] => return Ok(key),
-                [] => {}
-                [..] => {
-                    return Err(self.problem(
-                        Code::Usage,
-                        format!("{asked} means {} members of {}", found.len(), self.name),
-                        "several members have this name",
-                        "name the member by its path or its slot: `wattle status` shows them",
-                    ));
-                }
-            }
-        }
-        let names: Vec<_> = devices.values().map(|known| known.name.as_str()).collect();
-        Err(not_a_member(asked, &self.name, &names))
-    }
-}
-
-fn file_name(name: &str) -> &str {
-    name.rsplit('/').next().unwrap_or(name)
 }

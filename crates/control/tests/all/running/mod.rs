@@ -319,17 +319,22 @@ mod crashes {
     /// Three members of a RAID 5, a spare, and a drive that belongs to no array; what is no member
     /// holds garbage.
     pub(super) fn drives(world: &mut SimWorld, version: Version) -> Vec<Device> {
-        let roles =
-            vec![DeviceRole::Active(0), DeviceRole::Active(1), DeviceRole::Active(2), DeviceRole::Spare];
+        drives_of(world, version, 5)
+    }
+
+    /// Four drives of RAID 6, or three of RAID 5 and a spare; and one that is of no array.
+    pub(super) fn drives_of(world: &mut SimWorld, version: Version, level: i32) -> Vec<Device> {
+        let fourth = if level == 6 { DeviceRole::Active(3) } else { DeviceRole::Spare };
+        let roles = vec![DeviceRole::Active(0), DeviceRole::Active(1), DeviceRole::Active(2), fourth];
         let array = NewArray {
             version,
             set_uuid: Uuid([5; 16]),
             name: b"host:t".to_vec(),
             ctime: Timestamp { secs: 1000, micros: 0 },
-            level: 5,
+            level,
             layout: 2,
             chunk_sectors: 16,
-            raid_disks: 3,
+            raid_disks: if level == 6 { 4 } else { 3 },
             size_sectors: 256,
             resync_offset: CLEAN,
             roles,

@@ -2,20 +2,31 @@
 
 use wattle_rt::{DriveControl, SimWorld, WorldConfig};
 
-use super::crashes::{drives, found};
+use std::rc::Rc;
+
+use super::crashes::{drives_of, found};
 use super::*;
 
-/// An array that was started a while ago with so many of its drives, the fourth a spare, and the one
+/// A RAID 5 that was started a while ago with so many of its drives, the fourth a spare, and the one
 /// that is to hang.
 fn with_an_idle_array(
     there: usize,
     hangs: usize,
-    test: impl AsyncFnOnce(&Core, &RunningArray, DriveControl) + 'static,
+    test: impl AsyncFnOnce(&Core, &Rc<RunningArray>, DriveControl) + 'static,
+) {
+    with_array(5, there, [hangs], async |core, array, [control]| test(core, array, control).await);
+}
+
+fn with_array<const HANG: usize>(
+    level: i32,
+    there: usize,
+    hang: [usize; HANG],
+    test: impl AsyncFnOnce(&Core, &Rc<RunningArray>, [DriveControl; HANG]) + 'static,
 ) {
     let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 2, ..WorldConfig::default() });
-    let devices = drives(&mut world, Version::V12);
+    let devices = drives_of(&mut world, Version::V12, level);
     let claimed = found(&world, &devices[..there], Version::V12).unwrap();
-    let control = world.drive(&devices[hangs]);
+    let control = hang.map(|hangs| world.drive(&devices[hangs]));
     let outcome = world.run(async move |core: Core| {
         let array =
             RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
@@ -84,5 +95,61 @@ fn a_spare_that_hangs_holds_nothing_up_for_long() {
         volume.write(0, Buf::zeros(4096), Durability::Fua).await.unwrap();
         volume.flush().await.unwrap();
         assert!(core.now() - begun < Duration::from_secs(1), "{:?}", core.now() - begun);
+    });
+}
+
+/// The order that has the turn waits for the drive too, and ends with it failed.
+#[test]
+fn an_order_to_fail_does_not_wait_for_one_that_waits_for_the_drive() {
+    with_an_idle_array(4, 1, async |core, array, control| {
+        let volume = array.handle().volume().open(core).unwrap();
+        volume.write(0, Buf::zeros(4096), Durability::Cached).await.unwrap();
+        control.stall(Duration::from_secs(3600));
+        let writing = core.spawn(async move { volume.write(0, Buf::zeros(8192), Durability::Fua).await });
+        core.sleep(Duration::from_secs(20)).await;
+        let replacing = core.spawn({
+            let array = array.clone();
+            async move { array.replace("1", None, UUID, Forced::default()).await }
+        });
+        core.sleep(Duration::from_secs(2)).await;
+        assert!(!writing.is_finished() && !replacing.is_finished());
+        let begun = core.now();
+        array.fail("1").await.unwrap();
+        assert!(core.now() - begun < Duration::from_secs(5), "{:?}", core.now() - begun);
+        writing.await.unwrap();
+        assert!(replacing.await.is_err(), "nothing is left to replace");
+        assert_eq!(array.handle().status(core).await.members[1].state, MemberState::Faulty);
+        assert_eq!(array.fail("1").await.unwrap_err().code, Code::BadMember);
+    });
+}
+
+/// The record that one has failed waits for the other.
+#[test]
+fn two_members_that_hang_are_failed_one_after_the_other() {
+    with_array(6, 4, [0, 1], async |core, array, controls| {
+        let volume = array.handle().volume().open(core).unwrap();
+        volume.write(0, Buf::zeros(4096), Durability::Cached).await.unwrap();
+        controls.iter().for_each(|control| control.stall(Duration::from_secs(3600)));
+        let writing = core.spawn(async move { volume.write(0, Buf::zeros(32768), Durability::Fua).await });
+        core.sleep(Duration::from_secs(20)).await;
+        let begun = core.now();
+        let first = core.spawn({
+            let array = array.clone();
+            async move { array.fail("0").await }
+        });
+        core.sleep(Duration::from_secs(3)).await;
+        array.fail("1").await.unwrap();
+        first.await.unwrap();
+        writing.await.unwrap();
+        assert!(core.now() - begun < Duration::from_secs(10), "{:?}", core.now() - begun);
+        let members = array.handle().status(core).await.members;
+        let states: Vec<_> = members.iter().map(|member| member.state).collect();
+        let (faulty, in_sync) = (MemberState::Faulty, MemberState::InSync);
+        assert_eq!(states, [faulty, faulty, in_sync, in_sync]);
+        let causes = array.events(0).into_iter().filter_map(|told| match told.event {
+            ArrayEvent::Failed { cause, .. } => Some(cause),
+            _ => None,
+        });
+        assert_eq!(causes.collect::<Vec<_>>(), [Some(FailCause::Order); 2]);
     });
 }

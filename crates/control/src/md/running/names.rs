@@ -1,0 +1,95 @@
+//! What the names mean that an operator gives.
+
+use std::time::Duration;
+
+use wattle_engine::MemberKey;
+use wattle_rt::{Either, race};
+
+use super::RunningArray;
+use super::problems::not_a_member;
+use crate::members::resolved;
+use crate::problem::{Code, Problem};
+
+/// How long it may take to find out where a name leads.
+const RESOLVE_TIME: Duration = Duration::from_secs(1);
+
+impl RunningArray {
+    /// Which device an operator means: by the name as given, by the file name if no other has it,
+    /// by the end of the path, by slot.
+    pub(super) fn find(&self, asked: &str) -> Result<MemberKey, Problem> {
+        let seats = self.books()?.state().seats().to_vec();
+        let devices = self.devices.borrow();
+        let matching = |matches: &dyn Fn(&str) -> bool| -> Vec<MemberKey> {
+            devices.iter().filter(|(_, known)| matches(&known.name)).map(|(key, _)| *key).collect()
+        };
+        let tail = format!("/{}", asked.trim_start_matches("./"));
+        let slot = asked.parse().ok().filter(|slot: &usize| *slot < seats.len() / 2);
+        for found in [
+            matching(&|name| name == asked),
+            matching(&|name| file_name(name) == asked),
+            matching(&|name| asked.contains('/') && name.ends_with(&tail)),
+            slot.and_then(|slot| seats[slot].key).into_iter().collect(),
+        ] {
+            match found[..] {
+                [key] => return Ok(key),
+                [] => {}
+                [..] => {
+                    return Err(self.problem(
+                        Code::Usage,
+                        format!("{asked} means {} members of {}", found.len(), self.name),
+                        "several members have this name",
+                        "name the member by its path or its slot: `wattle status` shows them",
+                    ));
+                }
+            }
+        }
+        let names: Vec<_> = devices.values().map(|known| known.name.as_str()).collect();
+        Err(not_a_member(asked, &self.name, &names))
+    }
+
+    /// Lets go of a member that may come back; whether there is one of this name.
+    pub(super) async fn forget_returning(&self, member: &str) -> bool {
+        let names = self.returning_names();
+        let found = match names.iter().find(|name| file_name(name) == member).cloned() {
+            Some(found) => Some(found),
+            None => self.same_place(member, names).await,
+        };
+        let mut returning = self.returning.borrow_mut();
+        let before = returning.len();
+        returning.retain(|(_, who)| Some(&who.name) != found.as_ref());
+        returning.len() < before
+    }
+
+    pub(super) fn returning_names(&self) -> Vec<String> {
+        self.returning.borrow().iter().map(|(_, member)| member.name.clone()).collect()
+    }
+
+    /// Which of these names leads to the same file or device as `name`. Threads look, for a file
+    /// system may hang: a name for which that takes too long counts as another, and whether the
+    /// device is another shows when it is opened.
+    pub(super) async fn same_place(&self, name: &str, names: Vec<String>) -> Option<String> {
+        if names.iter().any(|other| other == name) {
+            return Some(name.to_owned());
+        }
+        let resolve = |name: &str| {
+            let (core, name) = (self.core.clone(), name.to_owned());
+            self.core.spawn(async move { core.offload(move || resolved(&name)).await.ok().flatten() })
+        };
+        let until = self.core.now() + RESOLVE_TIME;
+        let asked = resolve(name);
+        let others: Vec<_> = names.into_iter().map(|other| (resolve(&other), other)).collect();
+        let Either::First(Some(asked)) = race(asked, self.core.sleep_until(until)).await else { return None };
+        for (place, other) in others {
+            if let Either::First(Some(place)) = race(place, self.core.sleep_until(until)).await
+                && place == asked
+            {
+                return Some(other);
+            }
+        }
+        None
+    }
+}
+
+fn file_name(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}

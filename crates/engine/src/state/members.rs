@@ -95,7 +95,10 @@ impl Home {
         if self.is_ordered(seat) {
             return Ok(seat);
         }
-        let without = health.apply(&self.fixed.geometry, Event::Failed([seat].into_iter().collect()));
+        // Others that were given up fail, whatever has the turn.
+        let ordered = self.ordered.borrow();
+        let given_up = ordered.iter().filter(|other| self.is_used(**other)).map(|other| other.seat);
+        let without = health.apply(&self.fixed.geometry, Event::Failed(given_up.chain([seat]).collect()));
         if self.fixed.geometry.redundancy() == 0 || without.broken || self.makes_up_for_bad_sectors(seat) {
             return Err(FailError::LastCopy(seat));
         }

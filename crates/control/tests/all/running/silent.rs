@@ -153,3 +153,28 @@ fn two_members_that_hang_are_failed_one_after_the_other() {
         assert_eq!(causes.collect::<Vec<_>>(), [Some(FailCause::Order); 2]);
     });
 }
+
+/// One that was given up counts as lost before it has failed: of two orders, the array can follow
+/// one.
+#[test]
+fn of_two_members_that_hang_the_last_copies_are_kept() {
+    with_array(5, 3, [1, 2], async |core, array, controls| {
+        controls.iter().for_each(|control| control.stall(Duration::from_secs(120)));
+        let volume = array.handle().volume().open(core).unwrap();
+        let writing = core.spawn(async move { volume.write(0, Buf::zeros(4096), Durability::Fua).await });
+        core.sleep(Duration::from_secs(20)).await;
+        let orders = ["1", "2"].map(|member| {
+            let array = array.clone();
+            core.spawn(async move { array.fail(member).await.is_ok() })
+        });
+        let mut done = Vec::new();
+        for order in orders {
+            done.push(order.await);
+        }
+        done.sort_unstable();
+        assert_eq!(done, [false, true]);
+        writing.await.unwrap();
+        let status = array.handle().status(core).await;
+        assert_eq!((status.broken, status.degraded), (false, 1));
+    });
+}

@@ -277,7 +277,7 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
         )),
         (SeatState::InSync, _) => {}
     }
-    if member.slow {
+    if member.slow && member.silent_seconds == 0 {
         decisions.push(about(
             "it is slow, and reads go around it".to_owned(),
             format!("{} reads were not answered in time and came from redundancy", member.reads_overdue),
@@ -285,11 +285,15 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
         ));
     }
     if member.silent_seconds > 0 {
+        let then = match member.awaited {
+            true => "the array goes on without it when what is under way there has ended",
+            false => "the array goes on without it",
+        };
         decisions.push(about(
             "it answers nothing, and what needs it waits".to_owned(),
-            format!("the oldest request to it is {} s old", member.silent_seconds),
+            format!("it has answered nothing for {} s", member.silent_seconds),
             (now.is_redundant() && now.degraded == 0)
-                .then(|| format!("wattle fail {array} {name}   (the array goes on without it)")),
+                .then(|| format!("wattle fail {array} {word}   ({then})")),
         ));
     }
     if member.bad_bytes > 0 {
@@ -379,6 +383,20 @@ mod tests {
         assert!(report.decisions.iter().any(|decision| {
             decision.why.contains("b (slot 1) failed: a write to it failed at 2026-11-21T12:00:00Z")
         }));
+    }
+
+    /// To replace a drive that answers nothing would wait for it.
+    #[test]
+    fn a_member_that_answers_nothing_is_to_be_failed() {
+        let mut data = array("data", "raid5", &["a", "my disk", "c"]);
+        (data.members[1].slow, data.members[1].silent_seconds) = (true, 20);
+        let silent = |data: &ArrayReport| nexts(&running(data, &Events::default(), &[])).join(";");
+        assert_eq!(silent(&data), "wattle fail data 'my disk'   (the array goes on without it)");
+        data.members[1].awaited = true;
+        assert_eq!(
+            silent(&data),
+            "wattle fail data 'my disk'   (the array goes on without it when what is under way there has ended)"
+        );
     }
 
     /// The name may be that of a foreign drive, and what is shown is pasted.

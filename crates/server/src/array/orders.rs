@@ -50,7 +50,18 @@ impl Served {
         };
         self.look_after_order().await;
         let slot = failed.index() % self.facts.slots();
-        Ok(format!("{} (slot {slot}) of {name} is failed; the array goes on without it", seats.name(failed)))
+        let status = self.handle.status(&self.core).await;
+        let member = status.members.iter().chain(&status.replacements).nth(failed.index());
+        let then = match member {
+            Some(member) if member.awaited && member.traffic.in_flight > 0 => {
+                " when what is under way there has ended"
+            }
+            _ => "",
+        };
+        Ok(format!(
+            "{} (slot {slot}) of {name} is failed; the array goes on without it{then}",
+            seats.name(failed)
+        ))
     }
 
     /// Lets go of a member.

@@ -228,6 +228,7 @@ fn member_report(slot: u16, member: &MemberStatus) -> MemberReport {
         bad_bytes: member.bad_sectors * SECTOR_BYTES,
         slow: member.slow,
         silent_seconds: member.silent_for().map_or(0, |time| time.as_secs()),
+        awaited: member.awaited,
         reads_overdue: member.late_reads,
         write_mostly: member.write_mostly,
         remote: None,

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use super::crashes::{drives_of, found};
 use super::*;
 
-/// A RAID 5 that was started a while ago with so many of its drives, the fourth a spare, and the one
-/// that is to hang.
+/// A RAID 5 that was started a while ago with so many of its drives, the fourth a spare, and the
+/// one that is to hang.
 fn with_an_idle_array(
     there: usize,
     hangs: usize,

@@ -83,9 +83,13 @@ pub struct MemberReport {
     /// It answers much later than the others, and reads go around it where redundancy allows.
     #[serde(default)]
     pub slow: bool,
-    /// For how long something waits for it that it does not answer; 0 below 15 seconds.
+    /// For how long it has answered nothing although something waits for it; 0 below 15 seconds.
     #[serde(default)]
     pub silent_seconds: u64,
+    /// What is under way on it is waited for even when it has failed: this server carries it out
+    /// (copies with a map, several paths, overlays, volumes of another array, other machines).
+    #[serde(default)]
+    pub awaited: bool,
     /// Reads that were served from redundancy because it did not answer within the deadline.
     #[serde(default)]
     pub reads_overdue: u64,

@@ -148,9 +148,9 @@ impl Link {
     }
 
     /// Nothing listens where a path's servers answered: the next server there has the drive only
-    /// once the last one has let go of it. A connection that is not over shows that it has not, also one that
-    /// reads, and so does a process that answered there and lives; and of a drive behind the server
-    /// it says nothing.
+    /// once the last one has let go of it. A connection that is not over shows that it has not,
+    /// also one that reads, and so does a process that answered there and lives; and of a drive
+    /// behind the server it says nothing.
     async fn note_absent(&self, path: usize) -> bool {
         let (place, made) = (&self.paths[path], self.attempts.get());
         if !place.is_refused(&self.core).await {

@@ -9,6 +9,8 @@ mod common;
 mod cuts;
 mod ext;
 mod ext_journal;
+mod fat;
+mod formatted_anew;
 mod hfs;
 mod silent;
 mod smoke;

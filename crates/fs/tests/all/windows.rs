@@ -8,9 +8,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Image, image, open, pattern, program, run, unmount};
+use crate::common::{image, open, pattern, program, run, unmount};
 use tempfile::TempDir;
-use wattle_fs::{DeviceNumber, Error, FileKind, FileSystem, FsNode, Note, ReadAt};
+use wattle_fs::{DeviceNumber, Error, FileKind, FileSystem, FsNode, Note};
 
 /// A file's bytes, or what else it is.
 #[derive(Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ fn fat_of_every_width_comes_out() {
         let lower = wattle_fs::resolve(&*fs, b"/lower.txt").unwrap();
         assert_eq!(fs.metadata(lower).unwrap().modified.seconds, 1_049_522_828);
         what_os2_keeps_is_no_cluster(&path, bits, &expected);
-        zeros_in_a_directory_hide_nothing(fs::read(&path).unwrap(), b"/many", b"ENTRYN~1   ");
+        crate::fat::zeros_in_a_directory_hide_nothing(fs::read(&path).unwrap(), b"/many", b"ENTRYN~1   ");
         cut_off_chains_are_told(&path, bits);
     }
 }
@@ -205,264 +205,6 @@ fn what_os2_keeps_is_no_cluster(path: &Path, bits: &str, expected: &BTreeMap<Pat
     let file = wattle_fs::resolve(&*fs, b"/SHORT.TXT").unwrap();
     let Found::File { bytes, .. } = &expected[Path::new("SHORT.TXT")] else { panic!("it is a file") };
     assert!(bytes_of(&*fs, file) == *bytes);
-}
-
-/// A sector of zeros in a directory, as a copy has it where a drive could not be read, is told, and
-/// hides no entry of another sector. `marker` is in the sector that is zeroed.
-fn zeros_in_a_directory_hide_nothing(mut bytes: Vec<u8>, directory: &[u8], marker: &[u8]) {
-    let names = |bytes: &[u8]| {
-        let fs = wattle_fs::open(Box::new(bytes.to_vec()), None).unwrap();
-        let mut names = BTreeMap::new();
-        let directory = wattle_fs::resolve(&*fs, directory).unwrap();
-        let listed = fs.list(directory, &mut |entry| {
-            names.insert(entry.name, entry.node.inode as usize);
-            Ok(())
-        });
-        (names, listed)
-    };
-    let (mut all, listed) = names(&bytes);
-    listed.unwrap();
-    assert!(all.len() >= 300);
-    let sector = bytes.windows(marker.len()).position(|part| part == marker).unwrap() / 512 * 512;
-    bytes[sector..sector + 512].fill(0);
-    let (left, listed) = names(&bytes);
-    assert!(matches!(listed, Err(Error::Damaged { .. })), "{listed:?}");
-    // An entry that goes over the border of a sector has another name, or none.
-    let places: Vec<usize> = left.values().copied().collect();
-    all.retain(|_, at| *at < sector.saturating_sub(1024) || *at >= sector + 1024);
-    assert!(all.values().all(|at| places.contains(at)), "{} of {}", left.len(), all.len());
-}
-
-/// What is not known of a chain is told behind what is: of a file in one piece, too.
-#[test]
-fn long_chains_are_followed_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = image(&dir, "long", 60 << 20);
-    if run(program("mkfs.vfat").args(["-F", "32", "-s", "1"]).arg(&path)).is_none() {
-        return;
-    }
-    let content = dir.path().join("content");
-    fs::write(&content, pattern(1, 40 << 20)).unwrap();
-    if run(Command::new("mcopy").arg("-i").arg(&path).arg(&content).arg("::/F")).is_none() {
-        return;
-    }
-    let mut bytes = fs::read(&path).unwrap();
-    // Every second cluster changes places with its neighbour in the chain: no two lie side by side.
-    let number = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-    let table = usize::from(u16::from_le_bytes([bytes[14], bytes[15]])) * 512;
-    let table_bytes = number(&bytes, 36) as usize * 512;
-    let first = 3;
-    assert_eq!(number(&bytes, table + first * 4), first as u32 + 1);
-    let clusters = (40 << 20) / 512;
-    let order: Vec<usize> = (0..clusters).map(|ix| first + (ix ^ 1)).collect();
-    for pair in order.windows(2) {
-        bytes[table + pair[0] * 4..][..4].copy_from_slice(&(pair[1] as u32).to_le_bytes());
-    }
-    let damaged = order[clusters - 100];
-    bytes[table + order[clusters - 1] * 4..][..4].copy_from_slice(&0x0fff_ffff_u32.to_le_bytes());
-    let entry = bytes.windows(11).position(|part| part == b"F          ").unwrap();
-    bytes[entry + 26..entry + 28].copy_from_slice(&(order[0] as u16).to_le_bytes());
-    bytes[table + damaged * 4..][..4].fill(0);
-    assert!(table_bytes > clusters * 4);
-    let fs = wattle_fs::open(Box::new(bytes), None).unwrap();
-    let file = wattle_fs::resolve(&*fs, b"/F").unwrap();
-    let began = std::time::Instant::now();
-    for block in 0..2000 {
-        let at = (40 << 20) - (100 << 10) - block * 512;
-        fs.read(file, at..at + 512, &mut |_, part| {
-            assert_eq!(part.len(), 512);
-            Ok(())
-        })
-        .unwrap();
-        let behind = fs.read(file, (40 << 20) - 512..40 << 20, &mut |_, _| Ok(()));
-        assert!(matches!(behind, Err(Error::Damaged { structure: "cluster", .. })), "{behind:?}");
-    }
-    // It took minutes when each read began at the start of the chain.
-    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
-}
-
-/// A directory of FAT has 65,536 entries at most, and may have all of them.
-#[test]
-fn a_directory_of_fat_that_is_full_is_whole() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = image(&dir, "full", 40 << 20);
-    if run(program("mkfs.vfat").args(["-F", "32", "-s", "1"]).arg(&path)).is_none()
-        || run(Command::new("mmd").arg("-i").arg(&path).arg("::/FULL")).is_none()
-    {
-        return;
-    }
-    let mut bytes = fs::read(&path).unwrap();
-    let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
-    let (reserved, tables) =
-        (usize::from(u16::from_le_bytes([bytes[14], bytes[15]])), usize::from(bytes[16]));
-    let (table, heap) = (reserved * 512, (reserved + tables * number(36)) * 512);
-    // It has cluster 3, and gets those that follow.
-    let clusters = 65_536 / 16;
-    for ix in 0..clusters as u32 {
-        let next = if ix + 1 == clusters as u32 { 0x0fff_ffff } else { ix + 4 };
-        bytes[table + (ix as usize + 3) * 4..][..4].copy_from_slice(&next.to_le_bytes());
-    }
-    for ix in 2..65_536 {
-        let entry = &mut bytes[heap + 512 + ix * 32..][..32];
-        entry[..11].copy_from_slice(format!("F{ix:<10}").as_bytes());
-        entry[11] = 0x20;
-    }
-    let fs = wattle_fs::open(Box::new(bytes), None).unwrap();
-    let mut names = 0;
-    fs.list(wattle_fs::resolve(&*fs, b"/FULL").unwrap(), &mut |_| {
-        names += 1;
-        Ok(())
-    })
-    .unwrap();
-    assert_eq!(names, 65_534);
-}
-
-/// The first superblock of a btrfs.
-const BTRFS_AT: usize = 64 << 10;
-
-/// An image of a btrfs with a file, or a device of several.
-fn btrfs(dir: &TempDir, name: &str, with: &[&Path]) -> Option<PathBuf> {
-    let path = image(dir, name, 200 << 20);
-    let files = tempfile::tempdir().unwrap();
-    fs::write(files.path().join("old"), b"of btrfs").unwrap();
-    let mut make = program("mkfs.btrfs");
-    make.args(["-q", "-f"]);
-    match with {
-        [] => make.arg("--rootdir").arg(files.path()),
-        _ => make.args(["-m", "raid1", "-d", "raid1"]).args(with),
-    };
-    run(make.arg(&path))?;
-    Some(path)
-}
-
-fn part_of(path: &Path, at: usize, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    fs::File::open(path).unwrap().read_exact_at(&mut bytes, at as u64).unwrap();
-    bytes
-}
-
-fn write_at(path: &Path, at: usize, bytes: &[u8]) {
-    fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at as u64).unwrap();
-}
-
-/// A format leaves superblocks of a btrfs that was there before, and a btrfs nothing of what was
-/// there before it.
-#[test]
-fn what_is_formatted_over_a_btrfs_is_what_is_there() {
-    let formats: [(&str, &str, &[&str]); 5] = [
-        ("mkntfs", "ntfs", &["-q", "-F", "-Q", "-c", "262144"]),
-        ("mkfs.exfat", "exfat", &[]),
-        ("mkfs.vfat", "vfat", &["-F", "32"]),
-        ("mkfs.vfat", "vfat", &["-F", "16"]),
-        ("mkfs.vfat", "vfat", &["-F", "12", "-s", "128"]),
-    ];
-    for (program_of, kind, args) in formats {
-        let dir = tempfile::tempdir().unwrap();
-        let Some(path) = btrfs(&dir, "over", &[]) else { return };
-        let superblock = part_of(&path, BTRFS_AT, 4096);
-        assert_eq!(open(&path).about().kind, "btrfs");
-        if run(program(program_of).args(args).arg(&path)).is_none() {
-            return;
-        }
-        for restored in [false, true] {
-            if restored {
-                // A slack that nothing was written to.
-                write_at(&path, BTRFS_AT, &superblock);
-            }
-            assert_eq!(open(&path).about().kind, kind, "{args:?}, {restored}");
-            let usage = wattle_fs::usage(Box::new(Image::open(&path)));
-            assert!(matches!(usage, Err(Error::Unrecognised)), "{usage:?}");
-            let meant = wattle_fs::open(Box::new(Image::open(&path)), Some(5)).map(|fs| fs.about().kind);
-            assert!(matches!(meant, Ok("btrfs") | Err(Error::Damaged { .. })), "{args:?}: {meant:?}");
-        }
-    }
-}
-
-/// Of a btrfs on several devices one has become something else: it is that, and the others lack it.
-#[test]
-fn a_device_that_was_formatted_anew_is_not_of_its_btrfs_any_more() {
-    let dir = tempfile::tempdir().unwrap();
-    let other = image(&dir, "other", 200 << 20);
-    let Some(path) = btrfs(&dir, "anew", &[&other]) else { return };
-    if run(program("mkfs.exfat").arg(&path)).is_none() {
-        return;
-    }
-    let readers = |paths: [&Path; 2]| {
-        paths.into_iter().map(|path| Box::new(Image::open(path)) as Box<dyn ReadAt>).collect::<Vec<_>>()
-    };
-    let found = wattle_fs::open_devices(readers([&path, &other]), None).unwrap();
-    assert_eq!(found.about().kind, "exfat");
-    let found = wattle_fs::open_devices(readers([&other, &path]), None).unwrap();
-    let here: Vec<_> = found.devices().iter().filter_map(|device| device.given).collect();
-    assert_eq!((found.about().kind, found.devices().len(), &here[..]), ("btrfs", 2, &[0][..]));
-    let found = &wattle_fs::on_several_devices(readers([&path, &other]))[0];
-    let here: Vec<_> = found.devices.iter().filter_map(|device| device.given).collect();
-    assert_eq!(here, [1]);
-}
-
-/// Boot code in front of a btrfs may have the fields of FAT.
-#[test]
-fn a_btrfs_with_boot_code_is_a_btrfs() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(path) = btrfs(&dir, "boot", &[]) else { return };
-    let fat = image(&dir, "fat", 200 << 20);
-    if run(program("mkfs.vfat").args(["-F", "32"]).arg(&fat)).is_none() {
-        return;
-    }
-    write_at(&path, 0, &part_of(&fat, 0, 512));
-    assert_eq!(open(&path).about().kind, "btrfs");
-}
-
-/// A device whose first bytes cannot be read.
-struct BadHead(Image, u64);
-
-impl ReadAt for BadHead {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
-        match offset < self.1 {
-            true => Err(std::io::Error::other("a bad spot")),
-            false => self.0.read_at(offset, into),
-        }
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.0.size_bytes()
-    }
-}
-
-/// A boot sector that is gone, or cannot be read, has a copy; btrfs needs none.
-#[test]
-fn a_head_that_is_gone_hides_no_file_system() {
-    let formats: [(&str, &str, &[&str]); 3] = [
-        ("mkntfs", "ntfs", &["-q", "-F", "-Q"]),
-        ("mkfs.exfat", "exfat", &[]),
-        ("mkfs.vfat", "vfat", &["-F", "32"]),
-    ];
-    for (program_of, kind, args) in formats {
-        let dir = tempfile::tempdir().unwrap();
-        let path = image(&dir, "head", 200 << 20);
-        if run(program(program_of).args(args).arg(&path)).is_none() {
-            return;
-        }
-        let whole = open(&path);
-        assert_eq!(whole.about().notes, []);
-        write_at(&path, 0, &[0; 512]);
-        for unreadable in [0, 512] {
-            let image = Box::new(BadHead(Image::open(&path), unreadable));
-            let fs = wattle_fs::open(image, None).unwrap();
-            assert_eq!((fs.about().kind, &fs.about().uuid), (kind, &whole.about().uuid));
-            assert!(matches!(fs.about().notes[..], [Note::BootCopy { .. }]), "{:?}", fs.about().notes);
-            assert!(!fs.not_as_mounted().is_empty());
-        }
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let Some(path) = btrfs(&dir, "head", &[]) else { return };
-    let fs = wattle_fs::open(Box::new(BadHead(Image::open(&path), BTRFS_AT as u64)), None).unwrap();
-    assert_eq!((fs.about().kind, &fs.about().notes[..]), ("btrfs", &[][..]));
-    assert_eq!(bytes_of(&*fs, wattle_fs::resolve(&*fs, b"/old").unwrap()), b"of btrfs");
-    // Nothing that is known is behind it.
-    let path = image(&dir, "nothing", 1 << 20);
-    let nothing = wattle_fs::open(Box::new(BadHead(Image::open(&path), BTRFS_AT as u64)), None);
-    assert!(matches!(nothing.map(|_| ()), Err(Error::Read { offset: 1024, .. })));
 }
 
 /// A file whose chain in the table leads nowhere is an error, and what lies before it comes out.
@@ -565,33 +307,6 @@ fn exfat_comes_out() {
         assert_same(&*wattle_fs::open(Box::new(bytes), None).unwrap(), &expected, 2);
         damaged_sets_are_told(&path);
     }
-}
-
-/// A root directory of exFAT whose entries are made here, so that no driver is needed.
-#[test]
-fn zeros_in_a_directory_of_exfat_hide_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = image(&dir, "exfat", 40 << 20);
-    if run(program("mkfs.exfat").args(["-c", "128K"]).arg(&path)).is_none() {
-        return;
-    }
-    let mut bytes = fs::read(&path).unwrap();
-    let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
-    let root = (number(88) << bytes[108]) + (number(96) - 2) * (128 << 10);
-    let end = root + bytes[root..].chunks(32).position(|entry| entry[0] == 0).unwrap() * 32;
-    for ix in 0..300 {
-        let mut set = [0; 96];
-        (set[0], set[1], set[32], set[64]) = (0x85, 2, 0xc0, 0xc1);
-        let name: Vec<u8> = format!("file {ix:03}").encode_utf16().flat_map(u16::to_le_bytes).collect();
-        set[35] = 8;
-        set[66..82].copy_from_slice(&name);
-        let summed = set.iter().enumerate().filter(|(at, _)| !matches!(at, 2 | 3));
-        let sum = summed.fold(0_u16, |sum, (_, &byte)| sum.rotate_right(1).wrapping_add(byte.into()));
-        set[2..4].copy_from_slice(&sum.to_le_bytes());
-        bytes[end + ix * 96..][..96].copy_from_slice(&set);
-    }
-    let name: Vec<u8> = "file 100".encode_utf16().flat_map(u16::to_le_bytes).collect();
-    zeros_in_a_directory_hide_nothing(bytes, b"/", &name);
 }
 
 /// Entries of a file that are not what their checksum says are an error where the file is read, and

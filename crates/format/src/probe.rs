@@ -285,8 +285,8 @@ fn boot_sector(view: &View<'_>) -> Option<Signature> {
     }
 }
 
-/// The copy of a boot sector that is gone: of FAT32 and exFAT behind it, of NTFS in the sector behind
-/// the volume, which is the last.
+/// The copy of a boot sector that is gone: of FAT32 and exFAT behind it, of NTFS in the sector
+/// behind the volume, which is the last.
 fn copy_of_boot_sector(view: &View<'_>) -> Option<Signature> {
     const FAT32_AT: u64 = 6 * 512;
     const EXFAT_AT: u64 = 12 * 512;

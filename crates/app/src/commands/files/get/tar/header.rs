@@ -90,8 +90,8 @@ pub fn member(
     bytes
 }
 
-/// The key of an extended attribute, as GNU tar writes it and reads it back: an equals sign would end
-/// it.
+/// The key of an extended attribute, as GNU tar writes it and reads it back: an equals sign would
+/// end it.
 fn attribute_key(name: &[u8]) -> Vec<u8> {
     let mut key = b"SCHILY.xattr.".to_vec();
     for &byte in name {

@@ -98,8 +98,8 @@ impl Presence {
         self.unless_gone(volume.turn(cost)).await
     }
 
-    /// Writes zeros as long as the client is there. `admit` is asked before each piece of the range,
-    /// and its answer kept until that is written.
+    /// Writes zeros as long as the client is there. `admit` is asked before each piece of the
+    /// range, and its answer kept until that is written.
     pub(crate) async fn write_zeroes<T, E: From<VolumeError>>(
         &self,
         volume: &Volume,

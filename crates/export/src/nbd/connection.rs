@@ -12,8 +12,8 @@
 //! 3. Every request that the volume was given runs to its end, whatever happens to the connection,
 //!    and is answered unless the connection broke. What it was not given yet when the client went
 //!    without a farewell, it is not given any more.
-//! 4. No request begins before all are answered that clients of the volume left behind who had gone
-//!    before ([`Remains`] says why).
+//! 4. No request begins before all are answered that clients of the volume left behind, if they had
+//!    gone before ([`Remains`] says why).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -187,8 +187,8 @@ impl Exports {
         Ok(())
     }
 
-    /// From now on no client finds an export. Returns how many clients have it, those counted that
-    /// have gone and left requests under way.
+    /// From now on no client finds an export. Returns how many clients have it; those count too
+    /// that have gone and left requests under way.
     pub async fn hide(&self, core: &Core, name: &str) -> usize {
         self.on_each(core, name, |export| export.hidden.set(true)).await
     }

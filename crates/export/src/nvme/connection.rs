@@ -9,15 +9,15 @@
 //! 2. What a command holds is taken from the connection's account before it is received, or, for
 //!    data that is asked for, from the connection's own part ([`TRANSFER_BYTES_MAX`]): the reader
 //!    waits for what other tasks give back, never for what it would have to receive itself.
-//! 3. Every command that a volume was given runs to its end, whatever becomes of the connection, and
-//!    is completed unless the connection broke, or the host has not taken its answers in time after
-//!    it ended. What it was not given yet when the queue ended, it is not given any more.
+//! 3. Every command that a volume was given runs to its end, whatever becomes of the connection,
+//!    and is completed unless the connection broke, or the host has not taken its answers in time
+//!    after it ended. What it was not given yet when the queue ended, it is not given any more.
 //! 4. Every answer belongs to a hold that its data is counted in, until it was sent: a host that
 //!    takes none makes the reader wait. What has none is bounded by the commands that have: events,
 //!    and requests for data.
-//! 5. No command of a queue begins in a namespace before all are answered that clients of its volume
-//!    left behind who had gone before ([`Remains`] says why); a controller that is disabled is ready
-//!    until all commands of its queues are answered.
+//! 5. No command of a queue begins in a namespace before all are answered that clients of its
+//!    volume left behind, if they had gone before ([`Remains`] says why); a controller that is
+//!    disabled is ready until all commands of its queues are answered.
 //!
 //! [`TRANSFER_BYTES_MAX`]: super::limits::TRANSFER_BYTES_MAX
 

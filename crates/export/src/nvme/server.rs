@@ -184,8 +184,8 @@ impl NvmeNamespaces {
     }
 
     /// From now on hosts do not find a volume, if none is connected. Returns how many hosts are,
-    /// each of which may use it: they go on using it. Those counted that have gone and left commands
-    /// under way.
+    /// each of which may use it: they go on using it. Those count too that have gone and left
+    /// commands under way.
     pub async fn hide(&self, core: &Core, name: &str) -> usize {
         let subsystem = &self.offer.subsystem;
         if subsystem.hosts() == 0 {

@@ -366,10 +366,10 @@ impl Controller {
         self.lock().configuration
     }
 
-    /// Its register CSTS: ready while it is enabled, and after that until its queues have ended with
-    /// every command, since a host gives them again once it is not. Shut down once that was asked
-    /// for: nothing is kept that would have to be written first, and what was not flushed need not
-    /// survive.
+    /// Its register CSTS: ready while it is enabled, and after that until its queues have ended
+    /// with every command, since a host gives them again once it is not. Shut down once that was
+    /// asked for: nothing is kept that would have to be written first, and what was not flushed
+    /// need not survive.
     pub(super) fn status(&self) -> u32 {
         self.lock().status()
     }

@@ -315,8 +315,8 @@ impl Queue {
         turn.write(offset, buf.freeze(), self.durability).await
     }
 
-    /// Waits until a request may go; an error if the queue is severed before: what a hypervisor that
-    /// has gone asked for is not begun any more.
+    /// Waits until a request may go; an error if the queue is severed before: what a hypervisor
+    /// that has gone asked for is not begun any more.
     async fn volume_turn(&self, cost: QosCost) -> Result<VolumeTurn<'_>, VolumeError> {
         match race(self.volume.turn(cost), self.severed.wait()).await {
             Either::First(turn) => Ok(turn),

@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod latency;
 pub(crate) mod local_time;
+pub(crate) mod on_core;
 pub(crate) mod path_text;
 pub(crate) mod race;
 pub(crate) mod rng;

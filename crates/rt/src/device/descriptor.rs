@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 
+use crate::base::on_core::is_on_core;
 use crate::device::{DeviceInner, Kind};
-use crate::executor::is_on_core;
 use crate::helper::helper_thread;
 
 /// The descriptor of a file or block device, until its device is dropped.

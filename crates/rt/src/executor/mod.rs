@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use crate::backend::{Backend, Wait};
 use crate::base::atomics::{Ordering, mpsc};
+use crate::base::on_core;
 use crate::base::time::Instant;
 use crate::device::Device;
 use crate::executor::core::{Core, CoreIx};
@@ -44,7 +45,7 @@ use crate::op::{Completion, Op, OpKey};
 use ops::{OpSlot, OpState};
 use tasks::{MAIN, Task, TaskFuture};
 use wake::CURRENT;
-pub(crate) use wake::{Wake, is_core_of_runtime, is_on_core};
+pub(crate) use wake::{Wake, is_core_of_runtime};
 
 /// So many tasks that no operation made ready are polled in a turn, if there are. Fewer would
 /// change from one piece of the program to the next more often than its cache likes.
@@ -55,7 +56,9 @@ pub(crate) struct Entered(Option<Rc<Inner>>);
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        CURRENT.set(self.0.take());
+        let before = self.0.take();
+        on_core::set(before.is_some());
+        CURRENT.set(before);
     }
 }
 
@@ -148,6 +151,7 @@ impl Inner {
 
     /// Makes this core the current one of the thread.
     pub(crate) fn enter(self: &Rc<Inner>) -> Entered {
+        on_core::set(true);
         Entered(CURRENT.replace(Some(self.clone())))
     }
 

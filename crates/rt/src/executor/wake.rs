@@ -40,11 +40,6 @@ thread_local! {
     pub(super) static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
 }
 
-/// Whether this thread runs a core's turn.
-pub(crate) fn is_on_core() -> bool {
-    CURRENT.try_with(|current| current.borrow().is_some()) == Ok(true)
-}
-
 /// Whether this thread runs a core of the same runtime, which must not wait for that one.
 pub(crate) fn is_core_of_runtime(core: &Arc<CoreShared>) -> bool {
     CURRENT.with_borrow(|current| {

@@ -35,6 +35,7 @@ pub fn zeros_in_a_directory_hide_nothing(mut bytes: Vec<u8>, directory: &[u8], m
 
 /// What is not known of a chain is told behind what is: of a file in one piece, too.
 #[test]
+#[allow(clippy::disallowed_methods, reason = "what took minutes is told by the time it takes")]
 fn long_chains_are_followed_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = image(&dir, "long", 60 << 20);

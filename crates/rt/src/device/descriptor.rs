@@ -82,6 +82,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "sockets")]
+    #[allow(clippy::disallowed_methods, reason = "the time of the machine, which a close takes")]
     fn a_core_does_not_wait_for_the_close_of_what_is_elsewhere() {
         for is_held in [false, true] {
             let (fd, _peer) = lingering();

@@ -25,7 +25,7 @@ pub fn run(args: &UpArgs, stacks: &[&StackConfig]) -> Result<ExitCode, Problem> 
             let child = match spawned {
                 Ok(child) => child,
                 Err(problem) => {
-                    output::note(&problem.what);
+                    output::note(&format!("{}: {}", problem.what, problem.why));
                     failed.push(stack.name.clone());
                     continue;
                 }

@@ -26,7 +26,7 @@ impl MdMetadata {
             let kept = self.bad_logs.borrow().get(&key).cloned();
             let log = match kept {
                 Some(log) => Some(log),
-                None => self.load_bad_blocks(&place, &superblock, listed).await,
+                None => self.load_bad_blocks(key, &place, &superblock, listed).await,
             };
             let Some(mut log) = log else {
                 failed.insert(seat);
@@ -51,6 +51,7 @@ impl MdMetadata {
     /// A member's log; `None` if it has none, or none that makes sense.
     async fn load_bad_blocks(
         &self,
+        key: MemberKey,
         place: &SuperblockPlace,
         superblock: &Superblock,
         listed: bool,
@@ -58,7 +59,8 @@ impl MdMetadata {
         let mut log = BadLog::empty(superblock, place.block_bytes())?;
         if listed {
             let area = BufMut::zeroed(log.len_bytes);
-            let (read, area) = self.core.read(&place.device, log.at_bytes, area).await;
+            let read = self.core.read(&place.device, log.at_bytes, area);
+            let (read, area) = self.waits.watch_read(key, read).await;
             read.ok()?;
             log.load(&area).ok()?;
         }

@@ -269,7 +269,7 @@ fn commands_of_a_queue_that_ended_are_not_done_behind_the_next_ones() {
     });
 }
 
-/// Whoever has no secret can connect, and asks what there is.
+/// A host without a secret can connect too, and ask what there is.
 #[test]
 fn hosts_that_proved_nothing_make_way() {
     with_target(2, Limits::default(), async |rig| {

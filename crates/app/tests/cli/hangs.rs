@@ -36,21 +36,36 @@ fn ends_within(child: &mut Child, time: Duration) -> bool {
     false
 }
 
+/// A mirror of a file on the mount of a server that can be stopped, and of a plain one.
+struct Mirror {
+    below: Room,
+    lower: Serve,
+    room: Room,
+    members: [String; 2],
+}
+
+impl Mirror {
+    fn new() -> Self {
+        let below = Room::new();
+        let mount = below.path("files");
+        fs::create_dir(&mount).unwrap();
+        let drives = below.array("1", 2);
+        let lower = Serve::start(&below, &["--export", &format!("fuse={}", mount.display())], &drives);
+        lower.wait_until_good();
+        let room = Room::new();
+        let members = [mount.join("data").display().to_string(), room.device("plain", 16 << 20)];
+        let args = ["create", "mirror", "--level", "1", "--assume-clean", "--consistency", "resync"];
+        run(args.into_iter().map(str::to_owned).chain(members.clone())).ok();
+        Self { below, lower, room, members }
+    }
+}
+
 #[test]
 fn a_drive_that_hangs_is_told_of_and_failed_by_order_and_what_waits_for_it_goes_on() {
     if !can_mount() || !require("qemu-io") || !require("nbdinfo") {
         return;
     }
-    let below = Room::new();
-    let mount = below.path("files");
-    fs::create_dir(&mount).unwrap();
-    let drives = below.array("1", 2);
-    let lower = Serve::start(&below, &["--export", &format!("fuse={}", mount.display())], &drives);
-    lower.wait_until_good();
-    let room = Room::new();
-    let members = [mount.join("data").display().to_string(), room.device("plain", 16 << 20)];
-    let args = ["create", "mirror", "--level", "1", "--assume-clean", "--consistency", "resync"];
-    run(args.into_iter().map(str::to_owned).chain(members.clone())).ok();
+    let Mirror { below: _below, lower, room, members } = Mirror::new();
     for backend in ["uring", "syscall"] {
         let upper = Serve::start(&room, &["--backend", backend], &members);
         upper.wait_until_good();
@@ -108,17 +123,8 @@ fn a_drive_that_hangs_and_was_idle_is_removed_and_nothing_else_waits() {
     if !can_mount() || !require("qemu-io") {
         return;
     }
-    let below = Room::new();
-    let mount = below.path("files");
-    fs::create_dir(&mount).unwrap();
-    let drives = below.array("1", 2);
-    let lower = Serve::start(&below, &["--export", &format!("fuse={}", mount.display())], &drives);
-    lower.wait_until_good();
-    let room = Room::new();
-    let members = [mount.join("data").display().to_string(), room.device("plain", 16 << 20)];
+    let Mirror { below: _below, lower, room, members } = Mirror::new();
     let newcomer = room.device("new", 16 << 20);
-    let args = ["create", "mirror", "--level", "1", "--assume-clean", "--consistency", "resync"];
-    run(args.into_iter().map(str::to_owned).chain(members.clone())).ok();
     let upper = Serve::start(&room, &[], &members);
     upper.wait_until_good();
     lower.signal("STOP");

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use wattle_control::create::shell_word;
+use wattle_control::shell_word;
 use wattle_rt::{LocalTime, WallTime, text_of_path};
 use wattle_server::history::StateDir;
 use wattle_server::socket::RuntimeDir;

@@ -53,7 +53,7 @@ pub use md::{
 };
 pub use members::{Claim, Member, MemberAddress, MemberError};
 pub use nodes::{ArrayId, GroupId, MemberId, NodeId, Nodes};
-pub use problem::{Check, Code, FailureKind, Forced, Problem};
+pub use problem::{Check, Code, FailureKind, Forced, Problem, shell_word};
 pub use scan::{ArrayScan, MemberScan, Scan};
 pub use stack::Stack;
 

@@ -4,12 +4,11 @@
 use crate::md::assemble::{
     Access, Assembly, BitmapDistrust, MemberRecovery, Needs, ReAddCandidate, Slot, SyncState,
 };
-use crate::md::create::shell_word;
 use crate::md::facts::{MemberFacts, PplNewest, Uuid};
 use crate::md::reason::Reason;
 use crate::md::verdict::{Utc, Verdict};
 use crate::nodes::MemberId;
-use crate::problem::Problem;
+use crate::problem::{Problem, shell_word};
 use crate::scan::{ArrayScan, MemberOrigin, Scan};
 use crate::size::Iec;
 

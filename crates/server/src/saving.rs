@@ -3,10 +3,9 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use wattle_control::create::shell_word;
 use wattle_control::start::{Claimed, ClaimedMember};
 use wattle_control::undo::{Recorder, UndoSite};
-use wattle_control::{Code, Forced, Problem};
+use wattle_control::{Code, Forced, Problem, shell_word};
 use wattle_rt::{Core, WallTime};
 
 use crate::log::ServerLog;

@@ -1,10 +1,9 @@
 //! Why an array is as it is, as `wattle why` shows it: of a running array, what it is now and what
 //! follows; then, as of an array without a server, what was decided from its superblocks.
 
-use wattle_control::create::shell_word;
 use wattle_control::lvm::{GroupScan, group, older};
 use wattle_control::why::{Why, why};
-use wattle_control::{ArrayScan, Code, Problem, Scan, Verdict};
+use wattle_control::{ArrayScan, Code, Problem, Scan, Verdict, shell_word};
 
 use crate::events::Events;
 use crate::protocol::report::{

@@ -292,7 +292,8 @@ pub struct CatArgs {
 /// Shows the arrays being served: members, health, background work and what limits it, what checks
 /// found.
 ///
-/// With --check the exit status tells: 0 good, 1 degraded or not synced, 2 unusable, 4 cannot tell.
+/// With --check the exit status tells: 0 good, 1 degraded, not synced, or a member does not answer,
+/// 2 unusable, 4 cannot tell.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

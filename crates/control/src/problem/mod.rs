@@ -6,6 +6,7 @@
 //! one list too ([`Check`]).
 
 mod codes;
+mod shell;
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,6 +15,7 @@ use thiserror::Error;
 use wattle_rt::IoError;
 
 pub use codes::Code;
+pub use shell::shell_word;
 
 /// How a command ended when it did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use wattle_rt::IoError;
 
 pub(crate) use self::guard::guard;
 pub use self::map::CopyMap;
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, Problem, shell_word};
 
 /// Why a member cannot be used with its map.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -127,7 +127,7 @@ impl CopyMapError {
             ),
             Self::Short { map_bytes, .. } => (
                 "what redundancy has of the missing end would be written behind the end of the file".to_owned(),
-                format!("give it its size first: `truncate -s {map_bytes} {member}`; or use --read-only or --overlay"),
+                format!("give it its size first: `truncate -s {map_bytes} {}`; or use --read-only or --overlay", shell_word(member)),
             ),
             Self::NotWritable { .. } => (
                 "the file is to be written, and what is written over sectors that were not read has to be noted there, or it would be \

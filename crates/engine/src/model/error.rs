@@ -24,9 +24,9 @@ pub enum VolumeError {
     /// of old and new sectors.
     #[error("the write failed on more members than redundancy covers")]
     WriteFailed,
-    /// More members failed than redundancy covers; every further write and flush gets this answer.
-    /// Restart after repair.
-    #[error("the array is broken: more members failed than its redundancy covers")]
+    /// More members failed than redundancy covers, or refuse to be recorded (another server took
+    /// them); every further write and flush gets this answer. Restart after repair.
+    #[error("the array is broken: too few members are left that take what is written and recorded")]
     Broken,
     /// The array was stopped.
     #[error("the array is stopped")]
@@ -85,7 +85,7 @@ pub enum JoinError {
     #[error("the array is read-only")]
     ReadOnly,
     /// More members failed than redundancy covers.
-    #[error("the array is broken: more members failed than its redundancy covers")]
+    #[error("the array is broken: too few members are left that take what is written and recorded")]
     Broken,
     /// The change could not be recorded in the members' superblocks.
     #[error("the new member could not be recorded in the superblocks")]
@@ -116,7 +116,7 @@ pub enum LeaveError {
     #[error("{0} is no member")]
     NotPresent(Whom),
     /// More members failed than redundancy covers.
-    #[error("the array is broken: more members failed than its redundancy covers")]
+    #[error("the array is broken: too few members are left that take what is written and recorded")]
     Broken,
     /// The change could not be recorded in the members' superblocks.
     #[error("the removal could not be recorded in the superblocks")]

@@ -8,8 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use wattle_control::create::shell_word;
-use wattle_control::{Code, Problem};
+use wattle_control::{Code, Problem, shell_word};
 use wattle_server::protocol::report::ArrayReport;
 use wattle_server::protocol::{SCHEMA_VERSION, SavingOrder, ServerRequest};
 use wattle_server::socket::client::{Servers, request};

@@ -49,6 +49,8 @@ pub struct ArrayVerdict {
     pub redundancy_left: usize,
     /// The same in words.
     pub redundancy: String,
+    /// The exit status of `wattle status --check` that goes with it.
+    pub check_status: u8,
 }
 
 /// What is said of all together.
@@ -96,6 +98,7 @@ pub fn of_array(array: &ArrayReport, drives: Vec<String>) -> ArrayVerdict {
         remarks,
         redundancy_left: left,
         redundancy: redundancy_text(array, left),
+        check_status: array.check_status(),
     }
 }
 
@@ -233,6 +236,10 @@ pub fn of_machine(arrays: &[JudgedArray<'_>], silent: usize, died: usize, volume
     };
     let check_status = match standing {
         MachineStanding::Unusable if unknown.is_some() => MachineStanding::Unknown.check_status(),
+        MachineStanding::Good | MachineStanding::Attention => {
+            // One that wants to be looked at may have a member that answers nothing.
+            arrays.iter().map(|array| array.verdict.check_status).max().unwrap_or(0)
+        }
         standing => standing.check_status(),
     };
     MachineVerdict { standing, headline, detail, check_status }
@@ -378,6 +385,14 @@ mod tests {
         assert!(verdict.remarks[0].starts_with("a is slow"));
         let said = machine(&[data], 0, 0);
         assert_eq!((said.headline.as_str(), said.check_status), ("data wants a look", 0));
+    }
+
+    #[test]
+    fn a_member_that_answers_nothing_is_no_redundancy() {
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        data.members[1].silent_seconds = 20;
+        let said = machine(&[data, array("good", "raid1", &["a", "b"])], 0, 0);
+        assert_eq!((said.headline.as_str(), said.check_status), ("data wants a look", 1));
     }
 
     /// Blocks that the only copy lacks are gone.

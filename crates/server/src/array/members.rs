@@ -1,7 +1,6 @@
 //! Which member an operator means, and what it means when the engine says no.
 
-use wattle_control::create::shell_word;
-use wattle_control::{Code, Problem};
+use wattle_control::{Code, Problem, shell_word};
 use wattle_engine::ArrayStatus;
 use wattle_engine::FailError;
 use wattle_engine::error::LeaveError;

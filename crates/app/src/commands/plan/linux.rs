@@ -3,7 +3,7 @@
 use wattle_advise::plan::{
     ArrayPlan, Ext4, FileSystemOptions, PlanLevel, PlanShape, PlannedStack, PowerCutCover, XfsNumbers,
 };
-use wattle_control::create::shell_word;
+use wattle_control::shell_word;
 
 use super::report::Names;
 

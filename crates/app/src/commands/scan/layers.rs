@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use wattle_control::bcache::{BcacheDevice, mode_word, state_word};
-use wattle_control::create::shell_word;
 use wattle_control::crypt::{Encryption, LockState};
 use wattle_control::integrity::{IntegrityDevice, IntegrityState};
 use wattle_control::lvm::{GroupScan, VolumeState};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::signature::FoundSignature;
 use wattle_control::units::Units;
-use wattle_control::{ArrayId, GroupId, MemberId};
+use wattle_control::{ArrayId, GroupId, MemberId, shell_word};
 use wattle_control::{MemberScan, Stack};
 use wattle_engine::units::SECTOR_BYTES;
 use wattle_format::bcache::BcacheRole;

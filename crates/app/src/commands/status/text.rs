@@ -1,7 +1,7 @@
 //! An array for people: what it is, whether it is well, what it is doing and what limits that, what
 //! was found.
 
-use wattle_control::create::shell_word;
+use wattle_control::shell_word;
 use wattle_control::units::Units;
 use wattle_engine::volume::qos::QosLimits;
 use wattle_server::events::{scrub_end, sectors};

@@ -10,9 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_control::create::shell_word;
 use wattle_control::members::MemberAccess;
-use wattle_control::{ArrayScan, Code, Scan};
+use wattle_control::{ArrayScan, Code, Scan, shell_word};
 use wattle_engine::MemberState;
 use wattle_operate::config::{Placed, StackConfig, pattern};
 use wattle_rt::{Core, Instant};

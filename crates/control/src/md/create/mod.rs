@@ -23,7 +23,6 @@ mod plan;
 mod shape;
 
 pub use execute::ExecuteError;
-pub use mdadm::shell_word;
 pub use plan::{MemberContents, minor, plan};
 
 use wattle_engine::geometry::{Geometry, Level};

@@ -16,10 +16,10 @@ use crate::md::assemble::MemberRecovery;
 use crate::md::badblocks::{self, in_data};
 use crate::md::bookkeeping;
 use crate::md::commit::{self, MdMetadata};
-use crate::md::create::{PlannedWrite, shell_word};
+use crate::md::create::PlannedWrite;
 use crate::md::ppl;
 use crate::md::start::ClaimedMember;
-use crate::problem::{Code, Forced, Problem};
+use crate::problem::{Code, Forced, Problem, shell_word};
 use crate::signature::FoundSignature;
 use crate::undo::{self, UndoDirectory, UndoSite};
 

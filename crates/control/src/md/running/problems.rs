@@ -3,8 +3,7 @@
 use wattle_engine::error::{FailError, JoinError, LeaveError};
 
 use super::RunningArray;
-use crate::md::create::shell_word;
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, Problem, shell_word};
 
 impl RunningArray {
     pub(super) fn problem(

@@ -34,8 +34,7 @@ use wattle_rt::{
 use super::{Newcomer, RunningArray, Terms};
 use crate::events::{ArrayEvent, EventPlace};
 use crate::md::admit::WantedSeat;
-use crate::md::create::shell_word;
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, Problem, shell_word};
 
 /// How long a request may wait for a member across a network, where nothing else is set.
 pub const REMOTE_TIMEOUT: Duration = Duration::from_secs(2);

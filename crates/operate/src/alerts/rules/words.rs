@@ -1,6 +1,6 @@
 //! What alerts say: what happened, what it means and which redundancy is left, and what to do.
 
-use wattle_control::create::shell_word;
+use wattle_control::shell_word;
 use wattle_server::protocol::report::{ArrayReport, Health, JobStatus, MemberReport, ScrubReport, SeatState};
 use wattle_server::time::duration;
 

@@ -112,10 +112,11 @@ pub struct ArrayReport {
 }
 
 impl ArrayReport {
-    /// mdadm's exit status of `--detail --test`; whole members whose parity is not trusted are no
-    /// redundancy.
+    /// mdadm's exit status of `--detail --test`; whole members whose parity is not trusted, or that
+    /// answer nothing, are no redundancy.
     pub fn check_status(&self) -> u8 {
-        self.health.check_status().max(u8::from(!self.synced))
+        let is_silent = self.members.iter().any(|member| member.silent_seconds > 0);
+        self.health.check_status().max(u8::from(!self.synced || is_silent))
     }
 }
 

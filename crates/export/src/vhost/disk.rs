@@ -45,6 +45,13 @@ pub(super) struct Disk {
     pub(super) report: FaultReport,
 }
 
+impl Disk {
+    /// Mappings of memory that all its connections have.
+    pub(super) fn mappings(&self) -> usize {
+        self.sessions.borrow().iter().map(|told| told.mappings.get()).sum()
+    }
+}
+
 /// What a connection is told by the server.
 #[derive(Default)]
 pub(super) struct Told {
@@ -52,4 +59,6 @@ pub(super) struct Told {
     pub(super) stop: Latch,
     /// The volume has another size.
     pub(super) resized: Latch,
+    /// Of its guest's memory, and logs.
+    pub(super) mappings: Cell<usize>,
 }

@@ -36,6 +36,9 @@ use super::ring::{GuestRing, LogPlace, RING_SIZE_MAX, RingAddresses, RingFeature
 
 /// Regions of memory that a guest may have: what QEMU has at most.
 const REGIONS_MAX: usize = 509;
+/// Mappings of memory that the guests of a volume may have: those of four such guests. There are
+/// not so many of them that one volume could have all.
+const MAPPINGS_MAX: usize = 4 * (REGIONS_MAX + 1);
 /// Extensions of the protocol that are offered.
 const PROTOCOL: u64 = protocol::MQ
     | protocol::REPLY_ACK
@@ -70,6 +73,9 @@ pub enum SessionFault {
     /// More memory than there is room for.
     #[error("more than 509 regions of memory")]
     Regions,
+    /// More memory than all guests of a volume have room for.
+    #[error("the guests of this volume have 2040 regions of memory already")]
+    Mappings,
     /// Memory is removed that is not there.
     #[error("memory at {0:#x} is removed that was not there")]
     NoRegion(u64),
@@ -345,6 +351,7 @@ impl Session {
             FrontMessage::SetMemTable(table) => {
                 let mut memory = GuestMemory::default();
                 for (facts, file) in table {
+                    self.take_mapping()?;
                     memory.add(map_region(facts, file.as_fd())?);
                 }
                 self.set_memory(memory).await;
@@ -354,6 +361,7 @@ impl Session {
                 if memory.regions() == REGIONS_MAX {
                     return Err(SessionFault::Regions);
                 }
+                self.take_mapping()?;
                 memory.add(map_region(facts, file.as_fd())?);
                 self.set_memory(memory).await;
             }
@@ -366,10 +374,12 @@ impl Session {
             }
             FrontMessage::GetInflightFd(asked) => return self.make_log(asked),
             FrontMessage::SetInflightFd(facts, file) => {
+                self.take_mapping()?;
                 let len = usize::try_from(facts.len.saturating_add(facts.offset)).unwrap_or(usize::MAX);
                 let mapped = SharedMemory::map(&file, len);
                 let mapped = mapped.map_err(|error| SessionFault::Memory(facts.len, error))?;
                 self.log = Some((Arc::new(mapped), facts));
+                self.count_mappings();
             }
             FrontMessage::SetVringNum { queue, num } => self.idle_queue(queue)?.size = num,
             FrontMessage::SetVringBase { queue, base } => self.idle_queue(queue)?.base = base,
@@ -399,8 +409,22 @@ impl Session {
         Ok(Answer::Done(true))
     }
 
+    /// Counts one mapping more, if there may be one; what it replaces is gone with the next count.
+    fn take_mapping(&self) -> Result<(), SessionFault> {
+        if self.disk.mappings() >= MAPPINGS_MAX {
+            return Err(SessionFault::Mappings);
+        }
+        self.told.mappings.update(|count| count + 1);
+        Ok(())
+    }
+
+    fn count_mappings(&self) {
+        self.told.mappings.set(self.memory.regions() + usize::from(self.log.is_some()));
+    }
+
     async fn set_memory(&mut self, memory: GuestMemory) {
         self.memory = Arc::new(memory);
+        self.count_mappings();
         for ix in 0..self.queues.len() as u32 {
             let memory = self.memory.clone();
             self.on_queue(ix, move |queue| queue.set_memory(memory)).await;
@@ -413,9 +437,11 @@ impl Session {
         let (queues, size) = (asked.queues.min(QUEUES_MAX), asked.size.min(RING_SIZE_MAX as u16));
         let len = usize::from(queues) * log_bytes(size, packed);
         let fault = |error| SessionFault::Memory(len as u64, error);
+        self.take_mapping()?;
         let (memory, file) = SharedMemory::create(len).map_err(fault)?;
         let facts = LogFacts { len: len as u64, offset: 0, queues, size };
         self.log = Some((Arc::new(memory), facts));
+        self.count_mappings();
         Ok(Answer::WithFile(facts.encode().to_vec(), file))
     }
 

@@ -19,8 +19,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, 
 
 use crate::base::error::IoError;
 
-/// Mappings of shared memory that a process may have at a time.
-const MAPPINGS_MAX: usize = 1024;
+/// Mappings of shared memory that a process may have at a time: a quarter of what the system lets
+/// it have of all kinds.
+const MAPPINGS_MAX: usize = 16 << 10;
+/// Places that are made at a time.
+const PLACES: usize = 1024;
 
 /// A mapping, for the handler of faults. A place is free while its end is 0.
 struct Guarded {
@@ -30,14 +33,38 @@ struct Guarded {
     broken: AtomicBool,
 }
 
-static GUARDED: [Guarded; MAPPINGS_MAX] = [const {
-    Guarded {
-        taken: AtomicBool::new(false),
-        start: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
-        broken: AtomicBool::new(false),
+/// Places, and more of them where these were not enough. They stay: the handler may be among them
+/// at any moment.
+struct Guards {
+    places: [Guarded; PLACES],
+    next: AtomicPtr<Guards>,
+}
+
+impl Guards {
+    const fn new() -> Guards {
+        let place = const {
+            Guarded {
+                taken: AtomicBool::new(false),
+                start: AtomicUsize::new(0),
+                end: AtomicUsize::new(0),
+                broken: AtomicBool::new(false),
+            }
+        };
+        Guards { places: [const { place }; PLACES], next: AtomicPtr::new(std::ptr::null_mut()) }
     }
-}; MAPPINGS_MAX];
+
+    /// Those that were made when these were not enough.
+    fn next(&self) -> Option<&'static Guards> {
+        // SAFETY: it is null, or was leaked before it was stored.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+static GUARDS: Guards = Guards::new();
+
+fn all_guards() -> impl Iterator<Item = &'static Guards> {
+    std::iter::successors(Some(&GUARDS), |guards| guards.next())
+}
 
 /// Memory of a file that other processes have mapped too.
 pub struct SharedMemory {
@@ -59,7 +86,7 @@ impl SharedMemory {
     ///
     /// # Errors
     /// `EINVAL` if the file is shorter or `len` is 0; what the system says otherwise; `ENOMEM` if
-    /// this process has 1024 mappings already.
+    /// this process has 16384 mappings already.
     pub fn map(file: &impl AsFd, len: usize) -> Result<SharedMemory, IoError> {
         let fd = file.as_fd();
         // SAFETY: a stat is plain integers, for which zero is a value; the kernel fills it in.
@@ -221,7 +248,23 @@ impl std::fmt::Debug for SharedMemory {
 }
 
 fn take_place() -> Option<&'static Guarded> {
-    GUARDED.iter().find(|place| !place.taken.swap(true, Ordering::Acquire))
+    let mut count = 0;
+    for guards in all_guards() {
+        let found = guards.places.iter().find(|place| !place.taken.swap(true, Ordering::Acquire));
+        if found.is_some() {
+            return found;
+        }
+        count += PLACES;
+        if count < MAPPINGS_MAX && guards.next().is_none() {
+            let more = Box::into_raw(Box::new(Guards::new()));
+            let (none, order) = (std::ptr::null_mut(), Ordering::AcqRel);
+            if guards.next.compare_exchange(none, more, order, Ordering::Acquire).is_err() {
+                // SAFETY: it came from a box, and another thread's was stored instead.
+                drop(unsafe { Box::from_raw(more) });
+            }
+        }
+    }
+    None
 }
 
 /// What was done about faults before this process shared memory, for all others.
@@ -248,7 +291,7 @@ fn guard_faults() {
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel passes a siginfo, and for this signal it has an address.
     let at = unsafe { (*info).si_addr() }.addr();
-    for place in &GUARDED {
+    for place in all_guards().flat_map(|guards| &guards.places) {
         let end = place.end.load(Ordering::Acquire);
         let start = place.start.load(Ordering::Acquire);
         // The place of a mapping that is made or dropped meanwhile has another end by now.
@@ -291,6 +334,20 @@ mod tests {
         assert_eq!(ours.len(), 8192);
         assert!(SharedMemory::map(&file, 8193).is_err(), "the file is not so long");
         assert!(SharedMemory::map(&file, 0).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn more_mappings_than_places_are_guarded_too() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        let many: Vec<_> = (0..PLACES + 10).map(|_| SharedMemory::map(&file, 4096).unwrap()).collect();
+        file.set_len(0).unwrap();
+        for memory in [&many[0], &many[PLACES + 9]] {
+            memory.read(0, &mut [0; 3]);
+            assert!(memory.is_broken());
+        }
+        assert!(!many[1].is_broken(), "nothing was there to see it");
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub(super) struct Log {
     memory: Arc<SharedMemory>,
     at: usize,
     packed: bool,
+    /// Of the ring: what the log says may change at any moment.
+    size: u16,
     /// Of the next chain that is taken.
     counter: u64,
 }
@@ -76,7 +78,7 @@ impl Log {
         if end > place.memory.len() || !place.at.is_multiple_of(64) {
             return None;
         }
-        let log = Self { memory: place.memory.clone(), at: place.at, packed, counter: 0 };
+        let log = Self { memory: place.memory.clone(), at: place.at, packed, size, counter: 0 };
         match log.get(field::SIZE) {
             0 => {
                 if packed {
@@ -127,17 +129,19 @@ impl Log {
 
     /// The entries that are in flight, in the order in which they were taken. Those that are taken
     /// from now on are counted as later ones.
-    pub fn in_flight(&mut self, size: u16) -> Vec<u16> {
-        let mut found: Vec<_> = (0..size).filter(|ix| self.is_in_flight(*ix)).collect();
-        found.sort_by_key(|ix| self.counter_of(*ix));
-        self.counter = found.last().map_or(0, |last| self.counter_of(*last).wrapping_add(1));
-        found
+    pub fn in_flight(&mut self) -> Vec<u16> {
+        let found = (0..self.size).filter(|ix| self.is_in_flight(*ix));
+        // Read once: what is sorted must not change meanwhile.
+        let mut found: Vec<_> = found.map(|ix| (self.counter_of(ix), ix)).collect();
+        found.sort_unstable();
+        self.counter = found.last().map_or(0, |(last, _)| last.wrapping_add(1));
+        found.into_iter().map(|(_, ix)| ix).collect()
     }
 
     /// The chain whose entry this is begins.
     pub fn begin(&mut self, ix: u16) {
         self.memory.u64_at(self.entry(ix) + 8).store(self.counter, Ordering::Relaxed);
-        self.counter += 1;
+        self.counter = self.counter.wrapping_add(1);
         self.mark(ix, true);
     }
 
@@ -145,11 +149,11 @@ impl Log {
 
     /// The used index, as the ring has it now, may be one ahead of the log: then the server ended
     /// between the two, and what it completed last is in flight no more.
-    pub fn recover_split(&self, used: u16, size: u16) {
-        let ahead = used.wrapping_sub(self.get(field::SPLIT_USED)).min(size);
+    pub fn recover_split(&self, used: u16) {
+        let ahead = used.wrapping_sub(self.get(field::SPLIT_USED)).min(self.size);
         let mut head = self.get(field::SPLIT_LAST_HEAD);
         for _ in 0..ahead {
-            if head >= size {
+            if head >= self.size {
                 break;
             }
             self.mark(head, false);
@@ -187,7 +191,7 @@ impl Log {
             return (after, wrap);
         }
         let head = self.get(field::PACKED_LAST_HEAD);
-        let is_marked = head >= self.get(field::SIZE) || self.is_in_flight(head);
+        let is_marked = head >= self.size || self.is_in_flight(head);
         if !is_marked || is_used(before, wrap_before) {
             self.completed_packed(head, after, wrap);
             (after, wrap)
@@ -247,7 +251,7 @@ impl Log {
 
     /// Call when the ring says so.
     pub fn completed_packed(&self, ix: u16, used: u16, wrap: bool) {
-        if ix < self.get(field::SIZE) {
+        if ix < self.size {
             self.mark(ix, false);
         }
         self.memory.write(self.at + field::PACKED_WRAP_BEFORE, &[wrap.into()]);

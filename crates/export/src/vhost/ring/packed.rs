@@ -115,7 +115,7 @@ impl PackedRing {
         let mut free = vec![true; self.size.into()];
         self.links = vec![0; self.size.into()];
         let mut slots = 0;
-        for head in log.in_flight(self.size) {
+        for head in log.in_flight() {
             let (mut entry, count) = (head, log.count(head));
             for _ in 0..count {
                 let taken = free.get_mut(usize::from(entry)).ok_or(RingFault::Log)?;

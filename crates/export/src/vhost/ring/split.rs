@@ -54,8 +54,8 @@ impl SplitRing {
         ring.told = ring.done;
         if let Some(place) = &setup.log {
             let mut log = Log::open(place, size, false).ok_or(RingFault::Log)?;
-            log.recover_split(ring.done, size);
-            ring.again = log.in_flight(size);
+            log.recover_split(ring.done);
+            ring.again = log.in_flight();
             // Every chain that was taken is in flight or complete.
             ring.taken = ring.done.wrapping_add(ring.again.len() as u16);
             ring.again.reverse();

@@ -480,3 +480,42 @@ proptest! {
         }
     }
 }
+
+/// The log is another process's too, which may write there at any moment: a ring is refused, or
+/// goes on with what it read, and nothing else happens.
+#[test]
+fn a_log_that_changes_while_it_is_read_ends_nothing() {
+    const SIZE: u16 = 256;
+    const ROUNDS: usize = 300;
+    for packed in [false, true] {
+        let driver = Driver::new(SIZE, packed, false, true);
+        let LogPlace { memory, at } = driver.log.clone().unwrap();
+        let entry = |ix: usize| at + if packed { 32 + 32 * ix } else { 16 + 16 * ix };
+        let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let ended = over.clone();
+        let shared = memory.clone();
+        let other = std::thread::spawn(move || {
+            let mut counter = 1_u64;
+            while !ended.load(Ordering::Relaxed) {
+                for size in [SIZE, u16::MAX] {
+                    shared.u16_at(at + 10).store(size, Ordering::Relaxed);
+                    // The chain completed last is beyond the ring, and may be in flight.
+                    shared.u16_at(at + 12).store(60_000, Ordering::Relaxed);
+                    shared.u16_at(at + 16).store(1, Ordering::Relaxed);
+                    for ix in 0..SIZE.into() {
+                        counter = counter.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        shared.write(entry(ix), &[1]);
+                        shared.u64_at(entry(ix) + 8).store(counter, Ordering::Relaxed);
+                    }
+                }
+            }
+        });
+        for _ in 0..ROUNDS {
+            // So that some are not refused at once.
+            memory.u16_at(at + 10).store(SIZE, Ordering::Relaxed);
+            let _ = driver.ring(0);
+        }
+        over.store(true, Ordering::Relaxed);
+        other.join().unwrap();
+    }
+}

@@ -50,7 +50,7 @@ impl Opener<'_> {
             return Err(problems::not_mapped(full_name, "its log has too many regions"));
         }
         let log = self.open_part(log).await?;
-        if log.partial {
+        if log.partial || log.outdated {
             return Err(in_doubt("its log is, too"));
         }
         let reader = self.reader(&log)?;

@@ -69,6 +69,20 @@ pub fn problem(vg: &Vg, older: &OlderPhysical) -> Problem {
     .forced_by(force)
 }
 
+/// Why a part of a volume is not used that lies on a physical volume that the group went on without.
+pub(super) fn left_behind(part: &str, vg: &Vg) -> Problem {
+    let force = Check::OlderPhysical;
+    Problem::new(
+        Code::OlderPhysical,
+        format!("{}/{part} is on a physical volume that the group calls missing", vg.name),
+        "the group went on without it, and nothing else that is here tells that it was not written to since",
+        format!(
+            "give the other parts of the volume; --force={force} uses it as it is, which may be out of date"
+        ),
+    )
+    .forced_by(force)
+}
+
 /// What is said where it is used all the same.
 pub(super) fn forced_note(vg: &Vg, older: &OlderPhysical) -> String {
     format!(

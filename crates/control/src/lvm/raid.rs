@@ -19,7 +19,7 @@ use wattle_format::lvm::{Image, LvSegment, Raid, SegmentKind};
 use wattle_format::md::bitmap;
 
 use super::open::{Opener, Plan, read};
-use super::problems;
+use super::{older, problems};
 use crate::layer::Layer;
 use crate::md::facts::BitmapContent;
 use crate::problem::{Check, Code, Forced, Problem};
@@ -34,6 +34,14 @@ struct Known {
     rebuild: bool,
     superblock: Option<Superblock>,
     bitmap: Option<BitmapContent>,
+    /// A part of it is on a physical volume that the group went on without.
+    left_behind: bool,
+}
+
+impl Known {
+    fn events(&self) -> u64 {
+        self.superblock.as_ref().map_or(0, Superblock::events)
+    }
 }
 
 /// What becomes of an image.
@@ -46,7 +54,8 @@ enum Standing {
     /// A part of it is on a physical volume that is missing or was cut short, or what is beside it
     /// cannot be read.
     Missing,
-    /// It is on a physical volume whose text is older than the group's.
+    /// It is on a physical volume whose text is older than the group's, or that the group went on
+    /// without, and no other image tells that it is in sync.
     Older,
     /// The others say that it failed.
     Failed,
@@ -113,6 +122,12 @@ impl Opener<'_> {
                 found.map_or((None, MemberSpec::missing()), |(what, member)| (Some(what), member));
             known.push(what);
             members.push(member);
+        }
+        if !self.forced.has(Check::OlderPhysical) {
+            for image in left_behind(&known) {
+                older.insert(image, older::left_behind(&raid.images[image].data, &self.group.vg));
+                known[image] = None;
+            }
         }
         if raid.images.iter().any(|image| self.has_checksums(&image.data)) {
             plan.notes.push(format!(
@@ -219,7 +234,9 @@ impl Opener<'_> {
         let rebuild = self.group.vg.lv(&image.data).is_some_and(|lv| lv.has_status("REBUILD"));
         let device = data.volume.device(self.core, data.volume.name());
         let device = device.map_err(|error| problems::unreadable(data.volume.name(), 0, error))?;
-        Ok(Some((Known { rebuild, superblock, bitmap }, MemberSpec::in_sync(device, Sector(0)))))
+        let left_behind = data.outdated || meta.outdated;
+        let known = Known { rebuild, superblock, bitmap, left_behind };
+        Ok(Some((known, MemberSpec::in_sync(device, Sector(0)))))
     }
 
     fn is_error(&self, name: &str) -> bool {
@@ -259,6 +276,15 @@ fn layout(raid: &Raid) -> u32 {
         _ => 0,
     };
     raid.raid_type.layout | copies
+}
+
+/// The images that were left behind, where nothing tells that the others still count on them: no
+/// image that was written to since is as new.
+fn left_behind(known: &[Option<Known>]) -> Vec<usize> {
+    let told = known.iter().flatten().filter(|known| !known.left_behind).map(Known::events).max();
+    let is_untold = |known: &Known| known.left_behind && told.is_none_or(|events| known.events() > events);
+    let all = known.iter().enumerate();
+    all.filter(|(_, known)| known.as_ref().is_some_and(is_untold)).map(|(ix, _)| ix).collect()
 }
 
 /// What images are worth, by what is beside them; `None` for one that is missing. `size` is that of
@@ -381,7 +407,9 @@ impl Standing {
             Self::InSync => return None,
             Self::Rebuilding { .. } => "is being rebuilt",
             Self::Missing => "is missing, or not all of it is there",
-            Self::Older => "is on a physical volume with an older text of the group",
+            Self::Older => {
+                "is on a physical volume with an older text of the group, or that it went on without"
+            }
             Self::Failed => "failed, as the others say",
             Self::Stale => "is out of date: the others went on without it",
             Self::New => "was put in and never filled",
@@ -427,7 +455,7 @@ mod tests {
         let mut superblock = Superblock::new(&shape, position, u64::MAX);
         superblock.set_events(10);
         change(&mut superblock);
-        Some(Known { rebuild: false, superblock: Some(superblock), bitmap: None })
+        Some(Known { rebuild: false, superblock: Some(superblock), bitmap: None, left_behind: false })
     }
 
     fn standings(images: &[Option<Known>]) -> Vec<Standing> {
@@ -438,7 +466,7 @@ mod tests {
     fn which_images_count() {
         use Standing::{Failed, InSync, Missing, New, Rebuilding, Stale};
         let good = |position| image(position, |_| ());
-        let new = || Some(Known { rebuild: false, superblock: None, bitmap: None });
+        let new = || Some(Known { rebuild: false, superblock: None, bitmap: None, left_behind: false });
         assert_eq!(standings(&[good(0), good(1), good(2)]), [InSync; 3]);
         assert_eq!(standings(&[good(0), None, good(2)]), [InSync, Missing, InSync]);
         assert_eq!(standings(&[good(0), new(), good(2)]), [InSync, New, InSync]);
@@ -463,9 +491,20 @@ mod tests {
     }
 
     #[test]
+    fn an_image_that_was_left_behind_counts_if_a_newer_one_counts_on_it() {
+        let at = |position, events| image(position, |superblock| superblock.set_events(events));
+        let behind = |events| at(1, events).map(|known| Known { left_behind: true, ..known });
+        assert_eq!(left_behind(&[None, behind(10), None]), [1], "nothing tells");
+        for (events, left) in [(9, &[][..]), (10, &[]), (11, &[1])] {
+            assert_eq!(left_behind(&[at(0, 10), behind(events), None]), left, "{events} events");
+        }
+        assert_eq!(left_behind(&[at(0, 10), at(1, 12), None]), [0_usize; 0]);
+    }
+
+    #[test]
     fn what_is_no_array() {
         let good = |position| image(position, |_| ());
-        let new = || Some(Known { rebuild: false, superblock: None, bitmap: None });
+        let new = || Some(Known { rebuild: false, superblock: None, bitmap: None, left_behind: false });
         let fresh = judge(&raid(), Sector(8192), &[new(), new(), new()]).unwrap();
         assert_eq!((fresh.standings, fresh.resync_from), (vec![Standing::InSync; 3], 0));
         assert_eq!(judge(&raid(), Sector(8192), &[new(), None, new()]), Err(Refusal::AllNew));

@@ -2,8 +2,7 @@
 //! parity log, journal tail.
 
 use wattle_format::md::badblocks::BadBlocks;
-use wattle_format::md::journal::{self, MetaBlock};
-use wattle_format::md::{self, DeviceRole, Features, JournalChecksum, Superblock, SuperblockFields, bitmap};
+use wattle_format::md::{self, DeviceRole, Features, Superblock, SuperblockFields, bitmap};
 
 use crate::md::facts::{
     BadBlockEntry, BitmapFacts, JournalFacts, MemberFacts, PplFacts, PplNewest, SuperblockFacts,
@@ -21,7 +20,7 @@ pub(crate) fn member_facts(member: &Member, superblock: &Superblock) -> MemberFa
     read_bitmap(member, superblock, &mut facts);
     read_ppl(member, superblock, &mut facts);
     facts.bad_blocks = bad_blocks(member, superblock);
-    facts.journal = journal_facts(member, superblock);
+    facts.journal = journal_facts(superblock);
     facts
 }
 
@@ -79,33 +78,11 @@ fn bad_blocks(member: &Member, superblock: &Superblock) -> Option<Vec<BadBlockEn
     Some(BadBlocks::decode(&bytes, area.shift).ok()?.ranges().iter().map(range).collect())
 }
 
-/// Whether a journal's log is empty: a valid block at the tail that logs nothing, and none that
-/// follows it.
-fn journal_facts(member: &Member, superblock: &Superblock) -> Option<JournalFacts> {
-    let (DeviceRole::Journal, Some(tail)) = (superblock.role(), superblock.journal_tail()) else {
-        return None;
-    };
-    // A log that cannot be read, at its tail or behind, is not known to be empty.
-    let follows = log_goes_on(member, superblock, tail);
-    Some(if matches!(follows, Ok(Some(false))) { JournalFacts::Empty } else { JournalFacts::NotEmpty })
-}
-
-/// Whether a block follows the empty one at the tail; `None` if there is no empty one at the tail.
-fn log_goes_on(member: &Member, superblock: &Superblock, tail: u64) -> Result<Option<bool>, MemberError> {
-    let ring_sectors = superblock.data_size_sectors() / journal::BLOCK_SECTORS * journal::BLOCK_SECTORS;
-    let checksum = JournalChecksum::new(&superblock.stored_uuid());
-    let block_at = |position: u64, seq| -> Result<Option<MetaBlock>, MemberError> {
-        let sector =
-            superblock.data_offset_sectors().checked_add(position).filter(|_| position < ring_sectors);
-        let bytes = sector.map(|sector| read_sectors(member, sector, journal::BLOCK_BYTES)).transpose()?;
-        let bytes = bytes.flatten();
-        Ok(bytes.and_then(|bytes| MetaBlock::decode(&bytes, checksum, position, seq).ok()))
-    };
-    let Some(first) = block_at(tail, None)?.filter(|block| block.payloads.is_empty()) else {
-        return Ok(None);
-    };
-    let Some(next) = first.next_position_sectors(ring_sectors) else { return Ok(None) };
-    Ok(Some(block_at(next, Some(first.seq.wrapping_add(1)))?.is_some()))
+/// What is known of a journal by itself: whether its log is empty, or goes on behind damage, is
+/// known once it was walked.
+fn journal_facts(superblock: &Superblock) -> Option<JournalFacts> {
+    let has_log = superblock.role() == DeviceRole::Journal && superblock.journal_tail().is_some();
+    has_log.then_some(JournalFacts::NotEmpty)
 }
 
 fn read_area(

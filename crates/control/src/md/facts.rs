@@ -333,7 +333,7 @@ impl BitmapContent {
         Some(Self {
             events: header.events(),
             events_cleared: header.events_cleared(),
-            stale: header.state() & bitmap::Header::STALE != 0,
+            stale: header.says_stale(),
             region_sectors: u64::from(header.chunk_field() / 512),
             covered_sectors: header.sync_size_sectors(),
             sweep_secs: header.daemon_sleep_secs(),
@@ -350,7 +350,7 @@ impl BitmapContent {
         Some(Self {
             events: header.events(),
             events_cleared: header.events_cleared(),
-            stale: header.state() & bitmap::Header::STALE != 0,
+            stale: header.says_stale(),
             region_sectors: chunk_sectors,
             covered_sectors: header.sync_size_sectors(),
             sweep_secs: header.daemon_sleep_secs(),

@@ -7,7 +7,7 @@ use wattle_rt::{IoError, OpenError};
 
 use super::MemberAddress;
 use crate::overlay::OverlayError;
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, Problem, shell_word};
 use crate::size::SizeError;
 use crate::unread::CopyMapError;
 
@@ -246,7 +246,7 @@ impl From<MemberError> for Problem {
                 Code::BadMember,
                 what,
                 "its partition table has none of this number that can be used, or it has no table",
-                format!("see `wattle scan {whole}`"),
+                format!("see `wattle scan {}`", shell_word(&whole)),
             )
             .of_member(name),
             MemberError::PartitionOfArray { name, whole } => Self::new(

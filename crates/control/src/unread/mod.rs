@@ -99,9 +99,9 @@ impl CopyMapError {
     /// As an operator is told of it.
     #[must_use]
     pub fn problem(&self, member: &str) -> Problem {
-        let what = format!("{member}: {self}");
+        let (what, word) = (format!("{member}: {self}"), shell_word(member));
         let name_it = format!(
-            "name the map of this copy with `--map {member}=FILE`; `--map {member}=none` does without one, and takes what was not \
+            "name the map of this copy with `--map {word}=FILE`; `--map {word}=none` does without one, and takes what was not \
              read for data"
         );
         let unknown = "without it nothing tells which parts of the copy were read from the drive";
@@ -127,7 +127,7 @@ impl CopyMapError {
             ),
             Self::Short { map_bytes, .. } => (
                 "what redundancy has of the missing end would be written behind the end of the file".to_owned(),
-                format!("give it its size first: `truncate -s {map_bytes} {}`; or use --read-only or --overlay", shell_word(member)),
+                format!("give it its size first: `truncate -s {map_bytes} {word}`; or use --read-only or --overlay"),
             ),
             Self::NotWritable { .. } => (
                 "the file is to be written, and what is written over sectors that were not read has to be noted there, or it would be \

@@ -221,6 +221,44 @@ fn what_was_cut_short_counts_for_nothing_unless_the_log_goes_on() {
     assert!(case.read(&[], Forced::default().with(Check::Journal)).unwrap() == pattern());
 }
 
+/// As Linux writes one at each start: with nothing behind it the log is empty, and with damage
+/// behind it and more behind that it is not.
+#[test]
+fn a_log_that_begins_with_an_empty_block_is_looked_at_behind_it() {
+    let Some(mut case) = Case::new() else { return };
+    let (superblock, sum) = (case.superblock(), case.checksum());
+    let tail = superblock.journal_tail().unwrap();
+    let put = |case: &mut Case, at: u64, bytes: &[u8]| {
+        let start = ((superblock.data_offset_sectors() + at) * 512) as usize;
+        case.images[MEMBERS][start..start + BLOCK_BYTES].copy_from_slice(bytes);
+    };
+    let block = |seq, position_sectors, data: &[(u64, u8)]| {
+        let payloads = data.iter().map(|&(sector, fill)| Payload::Data {
+            flags: 0,
+            sector,
+            checksums: vec![sum.of(&[fill; BLOCK_BYTES])],
+        });
+        MetaBlock { seq, position_sectors, payloads: payloads.collect() }.encode(sum).unwrap().to_vec()
+    };
+    let at = |blocks: u64| tail + blocks * BLOCK_SECTORS;
+    put(&mut case, at(0), &block(500_000, at(0), &[]));
+    put(&mut case, at(1), &[0; BLOCK_BYTES]);
+    case.check(&pattern());
+    // Two blocks more, each with a page.
+    for (number, data) in [(1, (0, 1)), (2, (8, 2))] {
+        let position = at(2 * number - 1);
+        put(&mut case, position, &block(500_000 + number, position, &[data]));
+        put(&mut case, at(2 * number), &[data.1; BLOCK_BYTES]);
+    }
+    put(&mut case, at(5), &[0; BLOCK_BYTES]);
+    let mut expected = pattern();
+    self::put(&mut expected, &[(0, 1), (8, 2)]);
+    case.check(&expected);
+    let damaged = ((superblock.data_offset_sectors() + at(1)) * 512) as usize + 100;
+    case.images[MEMBERS][damaged] ^= 1;
+    assert_eq!(case.read(&[], Forced::default()).unwrap_err().code, Code::JournalDamaged);
+}
+
 #[test]
 fn without_its_journal_an_array_is_read_only_if_that_is_named() {
     let Some(mut case) = Case::new() else { return };

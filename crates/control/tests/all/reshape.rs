@@ -3,7 +3,7 @@
 
 use crate::support::{EVENTS, array, decide, each, refusals, without};
 use wattle_control::assemble::{Access, Assembly, ReshapeAssembly, Slot, Verdict, assemble};
-use wattle_control::facts::{DeviceRole, Features, MemberFacts, Reshape};
+use wattle_control::facts::{BitmapFacts, DeviceRole, Features, MemberFacts, Reshape};
 use wattle_control::reason::Reason;
 use wattle_control::{Check, Code, Forced};
 
@@ -132,6 +132,25 @@ fn dirty_and_degraded_is_refused_here_too() {
     let mut members = reshaping(5, 4, 5, 20480, -256);
     each(&mut members, |superblock| superblock.resync_offset = 0);
     read(&decide(&members));
+    assert_eq!(refusals(&decide(&without(members, &[2]))), [Code::DirtyDegraded, Code::Reshaping]);
+}
+
+/// On the side of the old layout every member has data.
+#[test]
+fn a_member_that_will_hold_parity_alone_does_not_yet() {
+    let mut members = reshaping(5, 4, 4, 3 * 2048, -256);
+    // Parity on the last member.
+    change(&mut members, |reshape| reshape.new_layout = 5);
+    each(&mut members, |superblock| superblock.resync_offset = 0);
+    assert_eq!(refusals(&decide(&without(members, &[3]))), [Code::DirtyDegraded, Code::Reshaping]);
+}
+
+/// Superblocks of such arrays say clean where parity was never made.
+#[test]
+fn a_lockless_bitmap_is_not_forgotten_in_a_reshape() {
+    let mut members = reshaping(5, 4, 5, 20480, -256);
+    assert_eq!(refusals(&decide(&without(members.clone(), &[2]))), [Code::Reshaping; 0]);
+    members.iter_mut().for_each(|member| member.bitmap = BitmapFacts::Version(6));
     assert_eq!(refusals(&decide(&without(members, &[2]))), [Code::DirtyDegraded, Code::Reshaping]);
 }
 

@@ -168,7 +168,14 @@ impl Header {
     /// last event, and does not say itself that it is stale or that a write of it failed.
     #[must_use]
     pub fn is_fresh(&self, array_events: u64) -> bool {
-        self.events() >= array_events && self.state() & (Self::STALE | Self::WRITE_ERROR) == 0
+        self.events() >= array_events && !self.says_stale()
+    }
+
+    /// Whether it says itself that its bits are not to be believed: it is stale, or a write of it
+    /// failed.
+    #[must_use]
+    pub fn says_stale(&self) -> bool {
+        self.state() & (Self::STALE | Self::WRITE_ERROR) != 0
     }
 
     /// Whether it has one bit per chunk, as a writer outside a cluster can keep up.

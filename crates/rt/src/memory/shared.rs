@@ -33,6 +33,17 @@ struct Guarded {
     broken: AtomicBool,
 }
 
+impl Guarded {
+    const fn free() -> Guarded {
+        Guarded {
+            taken: AtomicBool::new(false),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            broken: AtomicBool::new(false),
+        }
+    }
+}
+
 /// Places, and more of them where these were not enough. They stay: the handler may be among them
 /// at any moment.
 struct Guards {
@@ -42,15 +53,7 @@ struct Guards {
 
 impl Guards {
     const fn new() -> Guards {
-        let place = const {
-            Guarded {
-                taken: AtomicBool::new(false),
-                start: AtomicUsize::new(0),
-                end: AtomicUsize::new(0),
-                broken: AtomicBool::new(false),
-            }
-        };
-        Guards { places: [const { place }; PLACES], next: AtomicPtr::new(std::ptr::null_mut()) }
+        Guards { places: [const { Guarded::free() }; PLACES], next: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
     /// Those that were made when these were not enough.

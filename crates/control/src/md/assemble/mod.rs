@@ -309,6 +309,16 @@ impl Assembly {
             (false, false) if self.array.container.is_some() => Some(
                 "parity is not known to be right everywhere: a member lost now loses data there; mdadm or the firmware makes it right",
             ),
+            (false, mirrored) if matches!(self.access, Access::ReadOnly(_)) && !self.replay_log => {
+                Some(match mirrored {
+                    true => {
+                        "copies are not known to agree everywhere: what was never written, or in flight at a crash, may change when a member is lost; Linux resyncs them"
+                    }
+                    false => {
+                        "parity is not known to be right everywhere: a member lost now loses data there; Linux makes it right"
+                    }
+                })
+            }
             (false, _) if self.replay_log => Some(
                 "parity in flight at the crash is taken from the partial parity logs, in memory: serving the array read-write makes it right on the members",
             ),
@@ -429,7 +439,8 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
         }
         _ => None,
     };
-    // Nothing resyncs a half-done reshape, so that no bit of a bitmap is of use.
+    // Nothing resyncs a half-done reshape, so that no bit of a bitmap is of use: an array with one
+    // says itself that it is dirty.
     let bitmap = geometry
         .as_ref()
         .filter(|_| reshape.is_none())
@@ -445,8 +456,13 @@ pub fn assemble(members: &[MemberFacts], policy: impl Into<Policy>) -> Option<As
     });
     // Such a bitmap says where parity is not to be trusted, and reading it there is an error.
     let tells_where = lockless.is_some();
-    let mut known =
-        lockless.unwrap_or_else(|| sync::needs(state, &filled, bitmap.as_ref(), geometry.as_ref()));
+    // Which slots hold parity is another thing on each side of a reshape.
+    let one_geometry = geometry.as_ref().filter(|_| reshape.is_none());
+    let mut known = lockless.unwrap_or_else(|| sync::needs(state, &filled, bitmap.as_ref(), one_geometry));
+    if reshape.is_some() && sync::has_lockless(members, &verdicts) {
+        // Superblocks of such an array may say clean where parity was never made.
+        known = sync::Sync { state, needs: Needs::Everything, synced_below_sectors: 0 };
+    }
     let replay_log = sync::replays_log(state, array);
     let enough = match (&reshape, &geometry) {
         (Some(reshape), _) => reshape::check_enough(reshape, &filled.slots, array, &mut reasons),

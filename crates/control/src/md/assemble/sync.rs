@@ -120,10 +120,10 @@ pub(super) fn lockless(
     verdicts: &[Verdict],
     geometry: &Geometry,
 ) -> Option<Regions> {
-    let used = || members.iter().zip(verdicts).filter(|(_, verdict)| verdict.slot().is_some());
-    if !used().any(|(member, _)| member.bitmap == BitmapFacts::Version(6)) {
+    if !has_lockless(members, verdicts) {
         return None;
     }
+    let used = || members.iter().zip(verdicts).filter(|(_, verdict)| verdict.slot().is_some());
     let total = geometry.sync_sectors();
     let newest = used().map(|(member, _)| member.superblock.events).max().unwrap_or(0);
     let trusted = used().filter(|(_, verdict)| matches!(verdict, Verdict::Fresh { .. }));
@@ -142,6 +142,12 @@ pub(super) fn lockless(
     let mut set = Regions::new(Sector(size), total);
     copies.iter().flat_map(|content| content.set()).for_each(|region| set.insert(region));
     Some(set)
+}
+
+/// Whether a member in use has a lockless bitmap.
+pub(super) fn has_lockless(members: &[MemberFacts], verdicts: &[Verdict]) -> bool {
+    let mut used = members.iter().zip(verdicts).filter(|(_, verdict)| verdict.slot().is_some());
+    used.any(|(member, _)| member.bitmap == BitmapFacts::Version(6))
 }
 
 /// What of it has to be synced before copies and parity are trusted.

@@ -15,7 +15,7 @@ use super::{
     bad_feature, bad_in, volume_name, volume_uuid,
 };
 use crate::md::facts::{BadBlockEntry, CLEAN, DeviceRole, SuperblockFacts, Uuid, Version};
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, Problem, shell_word};
 
 /// md's name for near copies of two.
 const NEAR_2: u32 = 0x102;
@@ -293,7 +293,6 @@ fn refusal(volume: &ImsmVolume, component: Option<u64>, drive_sectors: u64) -> O
 
 fn unknown(name: &str, container: &str, imsm: &Imsm) -> Problem {
     let serials: Vec<_> = imsm.disks.iter().map(|disk| disk.own_serial().to_owned()).collect();
-    let serial = serials.first().map_or("SERIAL", |serial| serial.rsplit('/').next().unwrap_or(serial));
     Problem::new(
         Code::ContainerDriveUnknown,
         format!("{name}: which drive of {container} it is, is not known"),
@@ -302,8 +301,9 @@ fn unknown(name: &str, container: &str, imsm: &Imsm) -> Problem {
             serials.join(", ")
         ),
         format!(
-            "give the drive itself, or a name with its serial number in it: `ln -s {name} {serial}.img`; \
-             the number is on the drive's label"
+            "give the drive itself, or a name with its serial number in it: `ln -s {} SERIAL.img`; the number is on the \
+             drive's label",
+            shell_word(name)
         ),
     )
     .of_member(name)

@@ -52,6 +52,7 @@ pub(crate) fn compare(
         ahead += u64::from(!is_written(place, &logged, geometry, slots));
     }
     match log.end {
+        JournalEnd::Whole if pages == 0 => JournalFacts::Empty,
         JournalEnd::Whole if ahead == 0 => JournalFacts::Written { pages },
         end => JournalFacts::Ahead { pages: ahead, end },
     }

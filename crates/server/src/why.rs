@@ -84,8 +84,8 @@ pub fn running(now: &ArrayReport, events: &Events, at_start: &[DecisionReport]) 
     decisions.extend(now.spares.iter().filter(|spare| spare.state == SpareState::Returning).map(|spare| {
         DecisionReport {
             member: Some(spare.member.clone()),
-            what: "it was away and is not taken back by itself".to_owned(),
-            why: "no bitmap says what it missed, so all of it would be written over".to_owned(),
+            what: "it is not in its slot and is not taken back by itself".to_owned(),
+            why: spare.why.clone().unwrap_or_default(),
             next: Some(format!("wattle add {array} {}", shell_word(&spare.member))),
         }
     }));
@@ -365,7 +365,8 @@ mod tests {
         data.members[1].state = SeatState::Faulty;
         data.members[2].slow = true;
         data.members[0].bad_bytes = 512;
-        data.spares = vec![SpareReport { member: "old".to_owned(), state: SpareState::Returning, why: None }];
+        let why = Some("the superblocks record that it failed".to_owned());
+        data.spares = vec![SpareReport { member: "old".to_owned(), state: SpareState::Returning, why }];
         let events = Events::default();
         let member = EventMember { key: None, name: "b".to_owned() };
         let failed = Failed { member, place: EventPlace::Slot(1), cause: Some(FailCause::Write) };
@@ -382,6 +383,7 @@ mod tests {
         assert!(report.decisions.iter().any(|decision| {
             decision.why.contains("b (slot 1) failed: a write to it failed at 2026-11-21T12:00:00Z")
         }));
+        assert!(report.decisions.iter().any(|decision| decision.why.contains("record that it failed")));
     }
 
     /// To replace a drive that answers nothing would wait for it.

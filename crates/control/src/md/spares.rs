@@ -2,7 +2,10 @@
 //! away come back.
 //!
 //! The policy: a member that was away comes back by itself where a bitmap says what it missed.
-//! Without one, all of it would be written over, which only the operator may decide. A spare is
+//! Without one, all of it would be written over, which only the operator may decide. Nor does a
+//! member come back that the superblocks record as failed: the bitmap says what was not written to
+//! it, and nothing of what made it fail. A member across a network is recorded as failed while it
+//! is away, which the superblocks do not tell from another failure: it comes back. A spare is
 //! there for that, and takes an empty slot at once; the smallest that fits. One that does not take
 //! it is tried again when the array changes and now and then, since an error may have passed; it is
 //! told once for each reason.
@@ -44,7 +47,8 @@ pub async fn keep(array: Rc<RunningArray>) {
     }
 }
 
-/// Brings back members that a bitmap makes up for. The others wait for the operator.
+/// Brings back members that were away and that a bitmap makes up for. The others wait for the
+/// operator.
 async fn bring_back(array: &RunningArray) {
     for (who, member) in array.take_returning() {
         let _turn = array.turn().acquire(1).await;
@@ -52,7 +56,8 @@ async fn bring_back(array: &RunningArray) {
             // Its slot is taken: the array does not need it any more.
             continue;
         }
-        if who.recovery != MemberRecovery::Regions {
+        let has_failed = who.failed && member.device.link().is_none();
+        if has_failed || who.recovery != MemberRecovery::Regions {
             array.keep_returning(who, member);
             continue;
         }

@@ -230,10 +230,12 @@ impl Served {
                 why: refused.map(|problem| format!("{}: {}", problem.what, problem.why)),
             };
             report.spares = kept.running.spares().into_iter().map(spare).collect();
-            let returning = kept.running.returning().into_iter().map(|(member, _)| member);
-            let returning =
-                returning.map(|member| SpareReport { member, state: SpareState::Returning, why: None });
-            report.spares.extend(returning);
+            let returning = kept.running.returning().into_iter();
+            report.spares.extend(returning.map(|(member, who)| SpareReport {
+                member,
+                state: SpareState::Returning,
+                why: Some(report::why_it_waits(&who).to_owned()),
+            }));
         }
         if let Some(kept) = &self.kept {
             report::remotes(&mut report, kept.running.remotes().await);

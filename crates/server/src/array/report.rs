@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use wattle_control::assemble::{MemberRecovery, ReAddCandidate};
 use wattle_control::events::slots_view;
 use wattle_control::running::remote::RemoteMember;
 use wattle_control::sums::ScrubSums;
@@ -159,6 +160,23 @@ pub fn remotes(report: &mut ArrayReport, remotes: Vec<RemoteMember>) {
         if let Some(member) = member {
             member.remote = Some(remote_report(&remote));
         }
+    }
+}
+
+/// Why a member that may come back into its slot waits for an order.
+pub fn why_it_waits(who: &ReAddCandidate) -> &'static str {
+    match (who.failed, who.recovery) {
+        (true, MemberRecovery::Regions) => {
+            "the superblocks record that it failed: a bitmap says what was not written to it since, and nothing of \
+             what it holds; to have all of it written anew, remove and erase it first"
+        }
+        (true, MemberRecovery::Full) => {
+            "the superblocks record that it failed, and no bitmap says what it missed: all of it would be written over"
+        }
+        (false, MemberRecovery::Full) => {
+            "it was away, and no bitmap says what it missed, so all of it would be written over"
+        }
+        (false, MemberRecovery::Regions) => "it was away, and could not be taken back (see the events)",
     }
 }
 

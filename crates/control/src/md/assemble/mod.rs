@@ -208,7 +208,8 @@ pub struct ReAddCandidate {
     pub recovery: MemberRecovery,
     /// How many events it lacks.
     pub events_behind: u64,
-    /// The array recorded that it failed; otherwise it was just not there.
+    /// The array recorded that it failed; otherwise it was just not there. Metadata 0.90 records
+    /// the same of a member that was not there.
     pub failed: bool,
 }
 

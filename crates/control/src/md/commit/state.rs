@@ -189,12 +189,14 @@ impl MdState {
     }
 
     /// Forgets a device that is in no seat; its number is free again, unless it has come back with
-    /// it meanwhile.
+    /// it meanwhile. That it failed stays recorded: at the next start it would be one that was just
+    /// not there, and come back as it is. Its number is given away once no other is free.
     pub fn forget(&mut self, key: MemberKey) {
         let Some(known) = self.devices.get_mut(key.0 as usize).and_then(Option::take) else { return };
         let number = known.superblock.dev_number();
         let taken = self.devices.iter().flatten().any(|other| other.superblock.dev_number() == number);
-        if !taken && let Some(role) = self.roles.get_mut(number as usize) {
+        let role = self.roles.get_mut(number as usize).filter(|role| **role != DeviceRole::Faulty);
+        if !taken && let Some(role) = role {
             *role = DeviceRole::Spare;
         }
     }

@@ -156,6 +156,42 @@ fn a_member_that_was_away_comes_back_by_its_bitmap() {
     assert!(read_without(&names, &[0]) == data(4), "it is current again");
 }
 
+/// Hazard: the bitmap says what was not written to a member that failed, and nothing of what it
+/// holds. At a start it waits for the operator, also if it was let go of in the meantime.
+#[test]
+fn a_member_that_failed_stays_out_at_a_start() {
+    for version in [Version::V12, Version::V090] {
+        for is_removed in [false, true] {
+            let (_dir, names) = files(3, SIZE);
+            create(Level::Raid5, version, Consistency::Bitmap { chunk_bytes: None }, &names, &[]);
+            let all = names.clone();
+            on_a_core(async move |core| {
+                let array = run(&core, &all).await;
+                write(&core, &array, &data(3)).await;
+                array.fail(&all[1]).await.unwrap();
+                write(&core, &array, &data(4)).await;
+                if is_removed {
+                    array.remove(&all[1]).await.unwrap();
+                }
+                write(&core, &array, &data(5)).await;
+                array.stop().await.unwrap();
+            });
+            on_a_core(async move |core| {
+                let array = run(&core, &names).await;
+                core.spawn(keep(array.clone()));
+                core.sleep(Duration::from_millis(300)).await;
+                assert_eq!(array.handle().status(&core).await.degraded, 1, "{version} {is_removed}");
+                let returning = array.returning();
+                let [(name, who)] = &returning[..] else { panic!("{returning:?}") };
+                assert!(*name == names[1] && who.failed && who.slot == 1, "{returning:?}");
+                assert_eq!(array.add(&names[1], UUID, Forced::default()).await.unwrap(), Seat::Slot(1));
+                whole(&core, &array).await;
+                array.stop().await.unwrap();
+            });
+        }
+    }
+}
+
 /// Without a bitmap nothing is written over unasked.
 #[test]
 fn without_a_bitmap_who_was_away_waits_for_the_operator() {

@@ -42,7 +42,7 @@ pub enum SpareState {
     Spare,
     /// It failed.
     Faulty,
-    /// It was away, and is not taken back by itself.
+    /// It was away or failed, and is not taken back by itself.
     Returning,
     /// It did not take a slot when it should have.
     Refused,
@@ -238,7 +238,7 @@ pub struct SpareReport {
     pub member: String,
     /// What it waits for.
     pub state: SpareState,
-    /// Why it is refused.
+    /// Why it is refused, or not taken back by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }

@@ -11,6 +11,7 @@ mod commands;
 mod environment;
 pub mod fuzzing;
 mod keys;
+mod located;
 mod members;
 mod notify;
 mod output;

@@ -110,6 +110,11 @@ impl ServedTarget {
         &self.socket
     }
 
+    /// The process that serves it, if it still does.
+    pub fn server_pid(&self) -> Option<u32> {
+        status(&self.socket).ok().flatten().map(|report| report.pid)
+    }
+
     /// What its server knows it by.
     pub fn id(&self) -> &str {
         self.uuid.as_deref().unwrap_or(&self.array.name)

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
+use wattle_advise::audit::Unchecked;
 use wattle_control::members::MemberAccess;
 use wattle_control::{Code, Problem};
 use wattle_operate::alerts;
@@ -14,7 +15,7 @@ use wattle_operate::http::{HttpAddress, HttpServer, HttpSettings, Token};
 use wattle_operate::scrub_files::ScrubFiles;
 use wattle_operate::smart::{DriveHealth, DriveWatch};
 use wattle_rt::BackendChoice;
-use wattle_server::protocol::report::{ArrayReport, ScrubReport};
+use wattle_server::protocol::report::{ArrayReport, ScrubReport, ServerReport};
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::Servers;
 use wattle_server::time::rfc3339;
@@ -22,13 +23,33 @@ use wattle_server::time::rfc3339;
 use super::{audit, exporter, scrub, status, why};
 use crate::cli::{ConsoleArgs, Engine};
 use crate::environment::{alerts_file, runtime_dir, state_dir};
-use crate::{members, output};
+use crate::{located, members, output};
 
 /// The documents of the other commands.
 struct Documents {
     access: MemberAccess,
     dir: RuntimeDir,
     drives: Option<Arc<DriveWatch>>,
+}
+
+impl Documents {
+    /// Where the members of an array are. All of them, or an array with a member that cannot be
+    /// looked at would count as one that lacks it.
+    ///
+    /// # Errors
+    /// Why one cannot be looked at.
+    fn members_of(&self, pid: u32, array: &ArrayReport) -> Result<Vec<String>, String> {
+        let names = array.members.iter().filter_map(|member| member.member.as_deref());
+        let looked = names.map(|name| {
+            let there = located::on_this_machine(pid, name)?;
+            match self.access.look(&there) {
+                Ok(_) => Ok(there),
+                Err(error) => Err(Problem::from(error).what),
+            }
+        });
+        let looked: Result<_, String> = looked.collect();
+        looked.map_err(|why| format!("not all of its members can be looked at by another process: {why}"))
+    }
 }
 
 impl ConsoleDocuments for Documents {
@@ -43,14 +64,23 @@ impl ConsoleDocuments for Documents {
     /// Of this machine, and of the members of what is served.
     fn audit(&self) -> Result<Value, Problem> {
         let servers = Servers::ask(&self.dir);
-        let members = servers.arrays().flat_map(|(_, array)| &array.members);
-        // What is made up or lies across a network is no member that another process can look at.
-        let local = members.filter_map(|member| member.member.clone()).filter(|name| name.starts_with('/'));
-        audit::document(&self.access, &local.collect::<Vec<_>>())
+        let mut names: Vec<String> = Vec::new();
+        let mut unchecked = Vec::new();
+        for server in servers.reports() {
+            for array in &server.arrays {
+                match self.members_of(server.pid, array) {
+                    Ok(members) => names.extend(members),
+                    Err(why) => unchecked.push(Unchecked { what: array.name.clone(), why }),
+                }
+            }
+        }
+        names.sort();
+        names.dedup();
+        audit::document(&self.access, &names, unchecked)
     }
 
-    fn files(&self, array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
-        scrub::files::of_run(&self.access, array, run)
+    fn files(&self, server: &ServerReport, array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
+        scrub::files::of_run(&self.access, Some(server.pid), array, run)
     }
 
     fn drives(&self, members: &[String]) -> BTreeMap<String, DriveView> {

@@ -19,21 +19,21 @@ const TOKEN: &str = "a-token-of-twenty-six-chars";
 const PAINT_MS_MAX: f64 = 300.0;
 
 /// A running `wattle console`.
-struct Console {
+pub struct Console {
     child: Child,
     /// `127.0.0.1:PORT`.
     host: String,
 }
 
 /// What came back.
-struct Reply {
-    status: u16,
+pub struct Reply {
+    pub status: u16,
     head: String,
     body: Vec<u8>,
 }
 
 impl Reply {
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error}: {:?}", String::from_utf8_lossy(&self.body)))
     }
@@ -46,7 +46,7 @@ impl Reply {
 
 impl Console {
     #[track_caller]
-    fn start(runtime_dir: &Path, args: &[&str]) -> Self {
+    pub fn start(runtime_dir: &Path, args: &[&str]) -> Self {
         let mut command = wattle();
         command.args(["console", "--listen", "127.0.0.1:0", "--runtime-dir"]).arg(runtime_dir).args(args);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -87,8 +87,23 @@ impl Console {
         Reply { status, head, body: reply[split + 4..].to_vec() }
     }
 
-    fn get(&self, target: &str) -> Reply {
+    pub fn get(&self, target: &str) -> Reply {
         self.ask("GET", target, &[], "")
+    }
+
+    /// An audit that begins now.
+    pub fn audit(&self) -> Value {
+        assert_eq!(self.get("/api/v1/audit?run=1").status, 202);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let reply = self.get("/api/v1/audit");
+            if reply.status != 202 {
+                assert_eq!(reply.status, 200, "{}", reply.json());
+                return reply.json();
+            }
+            assert!(Instant::now() < deadline, "the audit does not end");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     fn order(&self, order: &Value) -> Reply {
@@ -198,18 +213,8 @@ fn documents_are_those_of_the_command_line() {
         console.ask("GET", "/api/v1/audit?run=1", &[("Sec-Fetch-Site", "cross-site")], "").status,
         404
     );
-    assert_eq!(console.get("/api/v1/audit?run=1").status, 202);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let report = loop {
-        let reply = console.get("/api/v1/audit");
-        if reply.status != 202 {
-            break reply;
-        }
-        assert!(Instant::now() < deadline, "the audit does not end");
-        std::thread::sleep(Duration::from_millis(50));
-    };
-    assert_eq!(report.status, 200, "{}", report.json());
-    assert!(report.json()["findings"].is_array() && report.json()["unchecked"].is_array());
+    let report = console.audit();
+    assert!(report["findings"].is_array() && report["unchecked"].is_array());
 }
 
 /// The same files in the document, on the page and from the command.

@@ -164,8 +164,19 @@ pub struct Serve {
 impl Serve {
     /// Starts it and waits until it is ready; what it said if it ended instead.
     pub fn try_start(room: &Room, args: &[&str], members: &[impl AsRef<OsStr>]) -> Result<Self, Said> {
+        Self::try_start_in(Path::new("."), room, args, members)
+    }
+
+    /// The same in a directory, from which members are named.
+    pub fn try_start_in(
+        dir: &Path,
+        room: &Room,
+        args: &[&str],
+        members: &[impl AsRef<OsStr>],
+    ) -> Result<Self, Said> {
         let runtime_dir = room.path("run");
         let mut command = wattle();
+        command.current_dir(dir);
         command.arg("serve").args(members).args(args).arg("--runtime-dir").arg(&runtime_dir);
         command.env("WATTLE_STATE_DIR", room.path("state"));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -65,6 +65,7 @@ mod placement;
 mod plan;
 mod plan_apply;
 mod qos;
+mod relative;
 mod remote;
 mod remote_away;
 mod rescue;

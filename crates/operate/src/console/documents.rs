@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use wattle_control::Problem;
-use wattle_server::protocol::report::{ArrayReport, ScrubReport};
+use wattle_server::protocol::report::{ArrayReport, ScrubReport, ServerReport};
 
 use super::view::{AlertsView, DriveView};
 use crate::scrub_files::ScrubFiles;
@@ -27,7 +27,7 @@ pub trait ConsoleDocuments: Send + Sync + 'static {
     fn audit(&self) -> Result<Value, Problem>;
 
     /// The files that lie where a check or repair found something. May take minutes.
-    fn files(&self, _array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
+    fn files(&self, _server: &ServerReport, _array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
         ScrubFiles { run: run.run, ..ScrubFiles::default() }
     }
 

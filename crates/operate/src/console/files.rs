@@ -43,22 +43,23 @@ impl FileNaming {
     pub fn ask(&mut self, servers: &Servers, documents: &Arc<dyn ConsoleDocuments>) {
         let all = servers
             .reports()
-            .flat_map(|server| server.arrays.iter().map(|array| (view::key(&server.server, array), array)));
+            .flat_map(|server| server.arrays.iter().map(move |array| (server, array)))
+            .map(|(server, array)| (view::key(&server.server, array), server, array));
         let all: Vec<_> = all.collect();
-        self.asked.retain(|key, _| all.iter().any(|(known, _)| known == key));
+        self.asked.retain(|key, _| all.iter().any(|(known, ..)| known == key));
         if self.is_busy {
             return;
         }
-        let next = all.into_iter().find_map(|(key, array)| {
+        let next = all.into_iter().find_map(|(key, server, array)| {
             let run = to_be_named(array).filter(|run| self.asked.get(&key) != Some(&run.run))?;
-            Some((key, array, run))
+            Some((key, server, array, run))
         });
-        let Some((key, array, run)) = next else { return };
+        let Some((key, server, array, run)) = next else { return };
         let (documents, sender) = (documents.clone(), self.found.0.clone());
-        let (array, of, number) = (array.clone(), key.clone(), run.run);
+        let (server, array, of, number) = (server.clone(), array.clone(), key.clone(), run.run);
         let run = run.clone();
         let work = move || {
-            let found = catch_unwind(AssertUnwindSafe(|| documents.files(&array, &run)));
+            let found = catch_unwind(AssertUnwindSafe(|| documents.files(&server, &array, &run)));
             let none = |_| ScrubFiles {
                 run: number,
                 notes: vec!["files there cannot be named: looking for them failed".to_owned()],
@@ -104,7 +105,7 @@ mod tests {
             Ok(Value::Null)
         }
 
-        fn files(&self, array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
+        fn files(&self, _: &ServerReport, array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
             self.0.lock().unwrap().push((array.name.clone(), run.run));
             assert_ne!(array.name, "panics", "a test");
             ScrubFiles { run: run.run, ..ScrubFiles::default() }

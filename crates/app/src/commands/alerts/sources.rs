@@ -10,6 +10,7 @@ use wattle_control::members::MemberAccess;
 use wattle_fs::{Error, FileSystemUsage};
 use wattle_operate::alerts::rules::{Asked, DriveFault, Fullness};
 use wattle_operate::alerts::watch::AlertSources;
+use wattle_operate::scrub_files::ScrubFiles;
 use wattle_operate::smart::{DriveHealth, DriveWatch};
 use wattle_server::protocol::report::{ArrayReport, ScrubReport, ServerReport};
 
@@ -91,8 +92,8 @@ fn offered(server: &ServerReport) -> impl Iterator<Item = (&String, &[String])> 
 }
 
 impl AlertSources for Sources {
-    fn files_at(&self, _: &ServerReport, array: &ArrayReport, run: &ScrubReport) -> Vec<String> {
-        scrub::files::of_run(&self.access, array, run).names()
+    fn files_at(&self, server: &ServerReport, array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
+        scrub::files::of_run(&self.access, Some(server.pid), array, run)
     }
 
     fn fullness(&self, server: &ServerReport) -> Option<Asked<Fullness>> {

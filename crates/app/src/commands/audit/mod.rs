@@ -54,15 +54,21 @@ pub fn run(access: &MemberAccess, args: &AuditArgs, screen: Screen) -> Result<Ex
     Ok(if fails { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
 }
 
-/// What `--json` shows of this machine and of these members, as a value.
+/// What `--json` shows of this machine and of these members, as a value, with what else cannot be
+/// checked.
 ///
 /// # Errors
 /// As [`run`].
-pub fn document(access: &MemberAccess, members: &[String]) -> Result<serde_json::Value, Problem> {
+pub fn document(
+    access: &MemberAccess,
+    members: &[String],
+    unchecked: Vec<Unchecked>,
+) -> Result<serde_json::Value, Problem> {
     let root = (!members.is_empty()).then_some(["--sysroot".to_owned(), "/".to_owned()]);
     let words = ["audit".to_owned(), "--json".to_owned()].into_iter().chain(root.into_iter().flatten());
     let args = AuditArgs::of_words(words.chain(["--".to_owned()]).chain(members.iter().cloned()))?;
     let mut facts = facts(access, &args)?;
+    facts.unread.extend(unchecked);
     facts.read_models = Some(fragments::models(None)?);
     Ok(serde_json::to_value(show::document(&audit::audit(&facts), 0)).unwrap_or_default())
 }

@@ -25,6 +25,7 @@ use wattle_server::protocol::report::{ArrayReport, RangeReport, ScrubReport};
 
 use crate::cli::{Engine, Force};
 use crate::commands::files::reader::{self, VolumeReader};
+use crate::located;
 use crate::members;
 use crate::output::text::printable;
 use crate::volumes;
@@ -60,9 +61,9 @@ pub fn lines(found: &ScrubFiles, array: &str) -> Vec<String> {
     lines.iter().map(|line| printable(line)).collect()
 }
 
-/// The files on the places of a run. Takes as long as reading the tree of each file system, and a
+/// The files on the places of a run, of an array of the server `pid`. Takes as long as reading the tree of each file system, and a
 /// minute for each more where sectors could not be compared.
-pub fn of_run(access: &MemberAccess, array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
+pub fn of_run(access: &MemberAccess, pid: Option<u32>, array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
     let place = |found: &wattle_server::protocol::report::MismatchReport| {
         found.array_start_byte..found.array_start_byte.saturating_add(found.array_len_bytes)
     };
@@ -81,9 +82,16 @@ pub fn of_run(access: &MemberAccess, array: &ArrayReport, run: &ScrubReport) -> 
     let looked = match through_it {
         Some(Ok(looked)) if !looked.is_empty() => Ok(looked),
         through_it => {
-            let names: Vec<String> =
-                array.members.iter().filter_map(|member| member.member.clone()).collect();
-            match (look(access, array, &names, false, &places), through_it) {
+            let names = array.members.iter().filter_map(|member| member.member.as_deref());
+            let located = |name: &str| match pid {
+                Some(pid) => located::of_server(pid, name),
+                None => Ok(name.to_owned()),
+            };
+            let names: Result<Vec<String>, String> = names.map(located).collect();
+            let looked = names.and_then(|names| {
+                look(access, array, &names, false, &places).map_err(|problem| problem.what)
+            });
+            match (looked, through_it) {
                 // Members that lie on layers have names that nothing opens.
                 (Err(_), Some(Ok(none))) => Ok(none),
                 (looked, _) => looked,
@@ -97,7 +105,7 @@ pub fn of_run(access: &MemberAccess, array: &ArrayReport, run: &ScrubReport) -> 
                 .push("files there cannot be named: no file system was found where they lie".to_owned());
         }
         Ok(looked) => looked.into_iter().for_each(|on| on.tell(&mut found)),
-        Err(problem) => found.notes.push(format!("files there cannot be named: {}", problem.what)),
+        Err(why) => found.notes.push(format!("files there cannot be named: {why}")),
     }
     if run.truncated || run.mismatches.len() > PLACES_MAX {
         found.notes.push("there are more places than are kept: more files may lie there".to_owned());

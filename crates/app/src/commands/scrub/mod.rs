@@ -75,7 +75,7 @@ fn scrub(
     let Some(run) = array.scrubs.first() else { return Ok(ExitCode::from(FOUND)) };
     output::note(&scrub_line(run));
     places(&array, run).iter().for_each(|line| output::note(&format!("  {line}")));
-    let found = files::of_run(access, &array, run);
+    let found = files::of_run(access, target.server_pid(), &array, run);
     files::lines(&found, &array.name).iter().for_each(|line| output::note(&format!("  {line}")));
     let wanted = matches!(order, ServerRequest::Record { .. });
     let not_recorded = wanted && !run.record.is_some_and(|record| record.recorded);

@@ -258,9 +258,12 @@ fn mismatch(state: &AlertsState, seen: &Seen<'_>) -> Option<AlertCondition> {
             ..seen.condition(AlertKind::MismatchFound, None, known.level, known.text.clone())
         });
     }
-    let files = seen.look.files.get(seen.id.id()).cloned().unwrap_or_default();
-    let text = words::mismatch(seen.array, run, &files);
-    Some(AlertCondition { files, ..seen.condition(AlertKind::MismatchFound, None, left, text) })
+    let found = seen.look.files.get(seen.id.id()).cloned().unwrap_or_default();
+    let text = words::mismatch(seen.array, run, &found);
+    Some(AlertCondition {
+        files: found.names(),
+        ..seen.condition(AlertKind::MismatchFound, None, left, text)
+    })
 }
 
 fn overdue(seen: &Seen<'_>, secs: u64) -> Option<AlertCondition> {

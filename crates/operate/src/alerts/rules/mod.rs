@@ -17,6 +17,7 @@ use wattle_server::protocol::report::{ArrayReport, ServerReport};
 
 use super::kind::{AlertKind, AlertSeverity};
 use super::state::{AlertArray, AlertKey, AlertsState, ArrayMemory, Notification, ServerMemory};
+use crate::scrub_files::ScrubFiles;
 use merge::{AlertCondition, Scope, merge, once};
 pub use merge::{repeat, test_message};
 
@@ -74,7 +75,7 @@ pub struct Look<'a> {
     /// What tells this start of the server from others, where that was asked.
     pub epoch: Option<&'a str>,
     /// Files that lie where something does not agree, by array; of the last check.
-    pub files: &'a BTreeMap<String, Vec<String>>,
+    pub files: &'a BTreeMap<String, ScrubFiles>,
     /// Arrays of which files are still being named: what was found is told with them.
     pub naming: &'a BTreeSet<String>,
     /// How full file systems are, if that was looked at.

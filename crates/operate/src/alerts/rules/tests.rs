@@ -12,6 +12,7 @@ use wattle_server::protocol::report::{
 
 use super::super::state::AlertState;
 use super::*;
+use crate::scrub_files::ScrubFile;
 
 const HOUR: u64 = 3600;
 
@@ -26,7 +27,7 @@ struct World {
     has_started: bool,
     lost: bool,
     epoch: Option<&'static str>,
-    files: BTreeMap<String, Vec<String>>,
+    files: BTreeMap<String, ScrubFiles>,
     naming: BTreeSet<String>,
 }
 
@@ -322,15 +323,18 @@ fn a_mismatch_is_told_with_its_files_until_a_check_finds_none() {
     world.naming.insert(id.clone());
     assert_eq!(world.look(), [""; 0], "files are being named");
     world.naming.clear();
-    world.files.insert(id, vec!["/home/x".to_owned()]);
+    let file = ScrubFile { volume: None, path: "/home/x".to_owned(), bytes: None };
+    world.files.insert(id.clone(), ScrubFiles { run: 1, files: vec![file], ..ScrubFiles::default() });
     let told = world.tell();
     assert_eq!((told[0].event.as_str(), &told[0].files[..]), ("MismatchFound", &["/home/x".to_owned()][..]));
     assert!(told[0].text.why.contains("/home/x"), "{}", told[0].text.why);
     // A later check finds something else, which no file is known to lie at.
     world.array.scrubs.insert(0, scrub(2, 16, world.secs));
-    world.files.clear();
+    let notes = vec!["files there cannot be named: d0: no such file or device".to_owned()];
+    world.files.insert(id, ScrubFiles { run: 2, notes, ..ScrubFiles::default() });
     let told = world.tell();
     assert_eq!((told[0].event.as_str(), &told[0].files[..]), ("MismatchFound", &[][..]));
+    assert!(told[0].text.why.ends_with("cannot be named: d0: no such file or device"), "{told:?}");
     world.array.scrubs.insert(0, scrub(3, 0, world.secs));
     assert_eq!(world.look(), ["Recovered"]);
 }

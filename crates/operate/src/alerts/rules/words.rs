@@ -7,6 +7,7 @@ use wattle_server::time::duration;
 use super::{DriveFault, Fullness, Gone};
 use crate::alerts::state::{Alert, AlertArray, AlertText};
 use crate::redundancy::left;
+use crate::scrub_files::ScrubFiles;
 
 /// Files that are named in the text; the others are in the list.
 const FILES_NAMED: usize = 5;
@@ -179,7 +180,7 @@ pub fn write_hole(array: &ArrayReport) -> AlertText {
 }
 
 /// A check left something.
-pub fn mismatch(array: &ArrayReport, run: &ScrubReport, files: &[String]) -> AlertText {
+pub fn mismatch(array: &ArrayReport, run: &ScrubReport, found: &ScrubFiles) -> AlertText {
     let (left, name) = (run.left(), name(array));
     let found = left.words().join(", and that ");
     let what = format!("{}: the last {} found that {found}", array.name, run.action);
@@ -191,10 +192,11 @@ pub fn mismatch(array: &ArrayReport, run: &ScrubReport, files: &[String]) -> Ale
             format!("find what wrote; wattle check {name} --record takes what is there for right"),
         );
     }
-    let why = match files {
+    let files = found.names();
+    let why = match &files[..] {
         [] => {
-            "what a member holds there is not what the others say; which is right only an operator can tell"
-                .to_owned()
+            let why = "what a member holds there is not what the others say; which is right only an operator can tell";
+            found.notes.first().map_or(why.to_owned(), |note| format!("{why}; {note}"))
         }
         files => {
             let named = files[..files.len().min(FILES_NAMED)].join(", ");

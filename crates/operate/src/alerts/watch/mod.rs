@@ -24,6 +24,7 @@ use super::journal::Journal;
 use super::rules::{Asked, DriveFault, Fullness, test_message};
 use super::settings::AlertSettings;
 use super::state::{AlertsState, DroppedMessage};
+use crate::scrub_files::ScrubFiles;
 use hub::Hub;
 
 /// Between two attempts to become the process that watches.
@@ -33,9 +34,9 @@ const STANDBY: Duration = Duration::from_millis(500);
 /// own.
 pub trait AlertSources: Send + Sync {
     /// Files that lie where a check found what does not agree, or cannot be read.
-    fn files_at(&self, server: &ServerReport, array: &ArrayReport, run: &ScrubReport) -> Vec<String> {
-        let _ = (server, array, run);
-        Vec::new()
+    fn files_at(&self, server: &ServerReport, array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
+        let _ = (server, array);
+        ScrubFiles { run: run.run, ..ScrubFiles::default() }
     }
 
     /// How full the file systems on a server's volumes are, of those that could be read; `None` if

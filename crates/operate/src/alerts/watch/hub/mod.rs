@@ -21,6 +21,7 @@ use super::super::state::{AlertArray, AlertsState, Notification, ServerMemory};
 use super::deliver::{Bell, Courier};
 use super::follow::{FollowNews, Followed, STOPPING_MAX, ServerFound, listens};
 use super::{WatchNote, WatchOptions, others};
+use crate::scrub_files::ScrubFiles;
 
 /// Between two looks for new servers, settings that changed, and alerts that are due.
 const TICK: Duration = Duration::from_millis(500);
@@ -43,7 +44,7 @@ enum Others {
     Files {
         array: String,
         run: u64,
-        files: Vec<String>,
+        files: ScrubFiles,
     },
     Machine {
         socket: PathBuf,
@@ -93,7 +94,7 @@ pub struct Hub<'a> {
     /// Questions under way: an answer may take longer than the time to the next question.
     asking: BTreeSet<Asking>,
     /// Files where the last check found something, by array: the run, and what is known.
-    files: BTreeMap<String, (u64, Option<Vec<String>>)>,
+    files: BTreeMap<String, (u64, Option<ScrubFiles>)>,
     /// This start of the machine.
     boot: String,
     /// From here on what was served before it and is not now is told.
@@ -403,7 +404,7 @@ impl<'a> Hub<'a> {
         drives: Option<&Asked<DriveFault>>,
     ) -> Result<(), Problem> {
         let (rules, now) = (self.settings.rules.clone(), beside::wall_secs());
-        let files: BTreeMap<String, Vec<String>> =
+        let files: BTreeMap<String, ScrubFiles> =
             self.files.iter().filter_map(|(id, (_, files))| Some((id.clone(), files.clone()?))).collect();
         let naming: BTreeSet<String> =
             self.files.iter().filter(|(_, (_, files))| files.is_none()).map(|(id, _)| id.clone()).collect();
@@ -461,7 +462,7 @@ impl<'a> Hub<'a> {
                 let files = others::within("alert-named", NAMING_MAX, name).unwrap_or_default();
                 let _ = sender.send(Others::Files { array: of, run: number, files });
             });
-            self.files.insert(id, (number, if started { None } else { Some(Vec::new()) }));
+            self.files.insert(id, (number, if started { None } else { Some(ScrubFiles::default()) }));
         }
     }
 

@@ -74,7 +74,7 @@ fn what_others_say_does_not_bring_a_server_back_that_hangs() {
     hub.known.insert(socket.clone(), Known { status, asked: None });
     hub.followed.insert(socket.clone());
     hub.take(&socket, ServerFound::Gone(Gone::Silent)).unwrap();
-    hub.take_others(Others::Files { array: id, run: 1, files: Vec::new() }).unwrap();
+    hub.take_others(Others::Files { array: id, run: 1, files: ScrubFiles::default() }).unwrap();
     let state = hub.journal.read().unwrap();
     let raised: Vec<_> = state.alerts.iter().map(|alert| alert.key.kind.name()).collect();
     assert_eq!(raised, ["DeviceDisappeared"]);

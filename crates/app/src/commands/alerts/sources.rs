@@ -12,7 +12,7 @@ use wattle_operate::alerts::rules::{Asked, DriveFault, Fullness};
 use wattle_operate::alerts::watch::AlertSources;
 use wattle_operate::scrub_files::ScrubFiles;
 use wattle_operate::smart::{DriveHealth, DriveWatch};
-use wattle_server::protocol::report::{ArrayReport, ScrubReport, ServerReport};
+use wattle_server::protocol::report::{ArrayReport, ScrubReport, ServerReport, below};
 
 use crate::commands::files::reader::MemberReader;
 use crate::commands::{exporter, scrub};
@@ -39,7 +39,8 @@ impl Sources {
 
 impl Sources {
     /// How full the file system on an offered volume is, by what its groups count. Nothing is read
-    /// while nothing is written, so that drives may sleep.
+    /// while nothing is written, so that drives may sleep. What is written is counted for arrays: a
+    /// volume that lies on other drives is read each time.
     fn by_counts(
         &self,
         server: &ServerReport,
@@ -51,6 +52,7 @@ impl Sources {
         let before = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         if let Some((then, full)) = &before
             && then == written
+            && is_counted(server, name)
         {
             return Ok(full.clone());
         }
@@ -83,6 +85,13 @@ impl Written {
         let bytes = server.arrays.iter().map(|array| array.counters.write_bytes).fold(0, u64::wrapping_add);
         Self { pid: server.pid, bytes }
     }
+}
+
+/// Whether what clients write to a volume shows in what its server's arrays count.
+fn is_counted(server: &ServerReport, name: &str) -> bool {
+    let lies_on = below(&server.groups, name);
+    let is_below = |id: &String, array: &ArrayReport| *id == array.name || Some(id) == array.uuid.as_ref();
+    server.arrays.iter().any(|array| array.name == name || lies_on.iter().any(|id| is_below(id, array)))
 }
 
 /// What clients are offered, and where.
@@ -245,6 +254,28 @@ mod tests {
         server.arrays.clear();
         sources.fullness(&server);
         assert!(sources.known.lock().unwrap().is_empty());
+    }
+
+    /// No array counts what is written to it: its file system may have filled up at any time.
+    #[test]
+    fn a_volume_that_lies_on_no_array_is_read_at_every_look() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("home");
+        let sources = Sources { access: MemberAccess::local(), drives: None, known: Mutex::default() };
+        let server: ServerReport = serde_json::from_value(serde_json::json!({
+            "server": "tank", "pid": 7, "arrays": [],
+            "volumes": [{
+                "name": "tank/home", "size_bytes": 1 << 20, "read_only": false,
+                "exports": [file.display().to_string()],
+            }],
+            "groups": [{ "name": "tank", "uuid": "u" }],
+        }))
+        .unwrap();
+        let percent = || sources.fullness(&server).unwrap()["tank/home"].as_ref().unwrap().percent;
+        fs::write(&file, ext2(1000)).unwrap();
+        assert_eq!(percent(), 3);
+        fs::write(&file, ext2(24)).unwrap();
+        assert_eq!(percent(), 98);
     }
 
     #[test]

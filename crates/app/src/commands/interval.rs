@@ -42,7 +42,7 @@ impl Snapshot {
     /// The arrays, with what they did since an earlier look: all, or those that a name stands for.
     ///
     /// # Errors
-    /// There is no such array, or a server does not answer.
+    /// There is no array of that name.
     pub fn since(
         &self,
         before: &Snapshot,
@@ -50,9 +50,6 @@ impl Snapshot {
         name: Option<&str>,
     ) -> Result<Vec<ArrayInterval>, Problem> {
         let meant = name.map(|name| self.servers.meant(dir, name)).transpose()?;
-        if let (None, Some(problem)) = (&meant, self.servers.silent.first()) {
-            return Err(problem.clone());
-        }
         let wanted = |array: &ArrayReport| {
             let is_it = |other: &&ArrayReport| std::ptr::eq(*other, array);
             meant.as_ref().is_none_or(|meant| meant.arrays.iter().any(is_it))
@@ -103,19 +100,25 @@ impl Snapshot {
         all
     }
 
+    /// Why servers did not answer.
+    pub fn silent(&self) -> &[Problem] {
+        &self.servers.silent
+    }
+
     /// The volumes that are served from drives as they are: all, or those that a name stands for.
     ///
     /// # Errors
-    /// No array is served, and no volume.
+    /// No array is served, and no volume; or the server that may serve them does not answer.
     pub fn volumes_alone(&self, dir: &RuntimeDir, name: Option<&str>) -> Result<Vec<String>, Problem> {
         let volumes = match name {
             Some(name) => self.servers.meant(dir, name)?.volumes,
             None => self.servers.reports().flat_map(|server| &server.volumes).collect(),
         };
         if volumes.is_empty() {
-            return Err(match name {
-                Some(name) => on_no_array(name),
-                None => Problem::new(
+            return Err(match (name, self.servers.silent.first()) {
+                (Some(name), _) => on_no_array(name),
+                (None, Some(silent)) => silent.clone(),
+                (None, None) => Problem::new(
                     Code::ServerNotFound,
                     "nothing is being served",
                     format!("no server listens in {}", dir.path().display()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use wattle_control::Problem;
 use wattle_engine::volume::qos::QosLimits;
-use wattle_server::protocol::SCHEMA_VERSION;
+use wattle_server::protocol::{ErrorReport, SCHEMA_VERSION};
 use wattle_server::qos;
 use wattle_server::time::{duration, rfc3339};
 
@@ -25,6 +25,8 @@ struct Report<'a> {
     arrays: &'a [ArrayInterval],
     /// Those with limits, or that waited for others.
     volumes: Vec<VolumeInterval>,
+    /// Servers that did not answer.
+    errors: Vec<ErrorReport>,
 }
 
 /// What clients had of all arrays together.
@@ -79,6 +81,8 @@ pub fn run(args: &TopArgs, screen: Screen) -> Result<(), Problem> {
         let arrays = look.since(&before, &dir, name)?;
         let alone = if arrays.is_empty() { look.volumes_alone(&dir, name)? } else { Vec::new() };
         let volumes = look.volumes_since(&before, &dir, name);
+        // With a name, what other servers do is of no concern.
+        let silent = if name.is_none() { look.silent() } else { &[] };
         let (time, totals) = (rfc3339(now().secs).unwrap_or_default(), Totals::of(&arrays));
         history.push_back(totals.bytes_per_second());
         history.drain(..history.len().saturating_sub(HISTORY));
@@ -89,6 +93,7 @@ pub fn run(args: &TopArgs, screen: Screen) -> Result<(), Problem> {
                 totals,
                 arrays: &arrays,
                 volumes,
+                errors: silent.iter().map(ErrorReport::from).collect(),
             })?;
         } else {
             let history = (history.make_contiguous() as &[f64], args.interval);
@@ -101,7 +106,8 @@ pub fn run(args: &TopArgs, screen: Screen) -> Result<(), Problem> {
             let held = volumes.iter().map(|volume| render_volume(volume, screen));
             let held = alone.chain(held).collect::<String>();
             let held = Some(held).filter(|held| !held.is_empty());
-            let text: Vec<_> = [head].into_iter().chain(parts).chain(held).collect();
+            let silent = silent.iter().map(|problem| format!("{}\n", printable(&problem.what)));
+            let text: Vec<_> = [head].into_iter().chain(parts).chain(held).chain(silent).collect();
             match size {
                 None => output::print(&text.join("\n"))?,
                 Some((columns, rows)) => {
@@ -109,6 +115,9 @@ pub fn run(args: &TopArgs, screen: Screen) -> Result<(), Problem> {
                     output::print(&format!("{CLEAR}{}", first_lines(&text, rows)))?;
                 }
             }
+        }
+        if output::reader_is_gone() {
+            return Ok(());
         }
         before = look;
     }

@@ -53,6 +53,14 @@ impl Screen {
 /// Whether stdout has been written to: it is the process's, and so is this.
 static WRITTEN: AtomicBool = AtomicBool::new(false);
 
+/// Whether what reads stdout has closed its end.
+static READER_GONE: AtomicBool = AtomicBool::new(false);
+
+/// Whether nothing reads stdout any more: what tells more and more has nothing left to do.
+pub fn reader_is_gone() -> bool {
+    READER_GONE.load(Ordering::Relaxed)
+}
+
 /// Writes a report to stdout. A reader that closed its end early has what it wanted: that is not an
 /// error.
 ///
@@ -62,9 +70,10 @@ pub fn print(text: &str) -> Result<(), Problem> {
     WRITTEN.store(true, Ordering::Relaxed);
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(output_failed(&error)),
-        _ => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => READER_GONE.store(true, Ordering::Relaxed),
+        written => written.map_err(|error| output_failed(&error))?,
     }
+    Ok(())
 }
 
 /// Columns and rows of the terminal that stdout is; `None` elsewhere, where lines stay whole.

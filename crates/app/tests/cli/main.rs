@@ -57,6 +57,7 @@ mod nbd;
 mod nbd_status;
 mod nvme;
 mod operating;
+mod operator;
 mod orders;
 mod overlay;
 mod partial_group;

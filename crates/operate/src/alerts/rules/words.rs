@@ -267,7 +267,7 @@ pub fn disappeared(server: &str, array: Option<&AlertArray>, how: Gone) -> Alert
         }
         _ => format!(
             "serve the same members again, which recovers; `wattle stop {}` forgets it",
-            shell_word(of)
+            shell_word(server)
         ),
     };
     text(what, why.to_owned(), next)
@@ -350,4 +350,17 @@ pub fn test() -> AlertText {
         "nothing happened; alerts arrive here".to_owned(),
         "nothing".to_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A dead server is forgotten by its own name, which may be another than its array's.
+    #[test]
+    fn a_server_that_died_is_forgotten_by_its_name() {
+        let of = AlertArray { name: "rod".to_owned(), uuid: None };
+        let told = disappeared("the server", Some(&of), Gone::Died);
+        assert!(told.next.ends_with("`wattle stop 'the server'` forgets it"), "{}", told.next);
+    }
 }

@@ -179,7 +179,7 @@ fn of_array(now: &ArrayReport, events: &Events) -> DecisionReport {
     }
     let empty =
         now.members.iter().any(|member| matches!(member.state, SeatState::Missing | SeatState::Faulty));
-    let next = (empty && now.sync.is_none()).then(|| format!("wattle add {array} DEVICE"));
+    let next = if empty && now.sync.is_none() { now.add_order("DEVICE") } else { None };
     DecisionReport { member: None, what, why, next }
 }
 
@@ -261,19 +261,26 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
             decisions.push(about(
                 format!("it failed and is not used (slot {})", member.slot),
                 why,
-                Some(format!("wattle remove {array} {word}, then wattle add {array} DEVICE")),
+                now.renew_order(&name),
             ));
         }
         (SeatState::Missing, _) => decisions.push(about(
             "no member is in the slot".to_owned(),
             "no member given belongs there, or it was removed".to_owned(),
-            Some(format!("wattle add {array} DEVICE")),
+            now.add_order("DEVICE"),
         )),
-        (SeatState::Rebuilding, _) => decisions.push(about(
-            format!("it is being filled (slot {})", member.slot),
-            format!("{} bytes of its data are current", member.valid_below_bytes.unwrap_or(0)),
-            None,
-        )),
+        (SeatState::Rebuilding, _) => {
+            let current = format!("{} bytes of its data are current", member.valid_below_bytes.unwrap_or(0));
+            let slot = member.slot;
+            decisions.push(match now.release_order() {
+                Some(release) => about(
+                    format!("it waits to be filled (slot {slot})"),
+                    format!("background work is held; {current}"),
+                    Some(release),
+                ),
+                None => about(format!("it is being filled (slot {slot})"), current, None),
+            });
+        }
         (SeatState::InSync, _) => {}
     }
     if member.slow && member.silent_seconds == 0 {
@@ -435,6 +442,33 @@ mod tests {
             }
         }
         assert_eq!(count, 11);
+    }
+
+    /// What is served read-only takes no orders about members; without metadata none ever does.
+    #[test]
+    fn no_member_is_to_be_added_where_none_can_be() {
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        (data.health, data.degraded) = (Health::Degraded, 2);
+        (data.members[1].state, data.members[2].state) = (SeatState::Faulty, SeatState::Missing);
+        data.read_only = true;
+        let add = "serve it without --read-only, then wattle add data DEVICE";
+        assert_eq!(nexts(&running(&data, &Events::default(), &[])), [add; 3]);
+        data.read_only = false;
+        data.uuid = None;
+        assert_eq!(nexts(&running(&data, &Events::default(), &[])), [""; 0]);
+    }
+
+    /// While background work is held another drive would only be a second spare.
+    #[test]
+    fn a_member_that_waits_to_be_filled_waits_for_the_order_that_lets_it() {
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        (data.health, data.degraded, data.paused) = (Health::Degraded, 1, true);
+        data.members[1].state = SeatState::Rebuilding;
+        let held = running(&data, &Events::default(), &[]);
+        assert_eq!(nexts(&held), ["wattle set data sync_action=idle"]);
+        assert!(held.decisions.iter().any(|one| one.what == "it waits to be filled (slot 1)"), "{held:?}");
+        data.paused = false;
+        assert_eq!(nexts(&running(&data, &Events::default(), &[])), [""; 0]);
     }
 
     #[test]

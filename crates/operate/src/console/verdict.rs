@@ -145,6 +145,9 @@ fn lack(array: &ArrayReport, member: &MemberReport) -> Option<String> {
         SeatState::Rebuilding if array.sync.as_ref().is_some_and(|job| job.paused) => {
             Some(format!("{named} waits to be filled: background work is paused"))
         }
+        SeatState::Rebuilding if array.release_order().is_some() => {
+            Some(format!("{named} waits to be filled: background work is held"))
+        }
         SeatState::Rebuilding => Some(format!("{named} is being filled")),
         SeatState::Missing => Some(format!("{named} has no member")),
         SeatState::Faulty => Some(format!("{named} failed")),
@@ -334,6 +337,17 @@ mod tests {
         let judged =
             arrays.iter().zip(&verdicts).map(|(array, verdict)| JudgedArray { name: &array.name, verdict });
         of_machine(&judged.collect::<Vec<_>>(), silent, died, 0)
+    }
+
+    #[test]
+    fn a_member_that_waits_for_held_work_is_not_being_filled() {
+        let mut data = degraded("data", "raid5");
+        data.members[2].state = SeatState::Rebuilding;
+        data.paused = true;
+        let meaning = meaning(&data);
+        assert!(meaning.contains("waits to be filled: background work is held"), "{meaning}");
+        data.paused = false;
+        assert!(super::meaning(&data).contains("is being filled"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use wattle_control::events::action_word;
 use wattle_control::size::Iec;
-use wattle_control::{Code, Problem};
+use wattle_control::{Code, Problem, shell_word};
 use wattle_engine::ArrayStatus;
 use wattle_engine::geometry::{Level, LevelKind};
 use wattle_engine::job::{
@@ -196,14 +196,15 @@ pub fn source_as_md(level: Level) -> Option<RepairChoice> {
     (level.kind() == LevelKind::Parity).then_some(RepairChoice::Data)
 }
 
-/// Why no check or repair was started.
-pub fn job_problem(array: &str, what: &str, error: JobError) -> Problem {
+/// Why no check or repair was started, of an array that can lose so many members.
+pub fn job_problem(array: &str, redundancy: usize, what: &str, error: JobError) -> Problem {
+    let word = shell_word(array);
     let (code, why, next) = match error {
         JobError::AlreadyRunning => (
             Code::JobRunning,
             "one at a time: two would read the same members against each other".to_owned(),
             format!(
-                "wait for it (`wattle status {array}` shows how far it is), or end it: `wattle check {array} --abort`"
+                "wait for it (`wattle status {word}` shows how far it is), or end it: `wattle check {word} --abort`"
             ),
         ),
         JobError::ReadOnly => (
@@ -215,23 +216,27 @@ pub fn job_problem(array: &str, what: &str, error: JobError) -> Problem {
         JobError::Broken => (
             Code::VolumeFailed,
             "more members failed than redundancy covers".to_owned(),
-            format!("`wattle why {array}` tells what is left"),
+            format!("`wattle why {word}` tells what is left"),
         ),
         JobError::Frozen => (
             Code::ServerFailed,
             "sync_action is frozen".to_owned(),
-            format!("`wattle set {array} sync_action=idle` lets background work run again"),
+            format!("`wattle set {word} sync_action=idle` lets background work run again"),
         ),
         JobError::NeedsSource | JobError::WrongSource => (
             Code::Usage,
             "with the wrong source, damage becomes permanent".to_owned(),
             "state the source: `wattle repair --help`".to_owned(),
         ),
+        JobError::NothingToCheck if redundancy == 0 => (
+            Code::BadRequest,
+            "its level has no redundancy: there is nothing to compare".to_owned(),
+            format!("read all of it to see whether it can be read: `wattle cat {word} > /dev/null`"),
+        ),
         JobError::NothingToCheck => (
             Code::BadRequest,
-            "a level without redundancy has nothing to compare, and a degraded array may have nothing left"
-                .to_owned(),
-            "bring the missing members back first: `wattle add`".to_owned(),
+            "with the members that are missing there is nothing left to compare".to_owned(),
+            format!("bring the missing members back first: `wattle why {word}` says how"),
         ),
         JobError::NoSums => (
             Code::SumsNotKept,
@@ -242,7 +247,7 @@ pub fn job_problem(array: &str, what: &str, error: JobError) -> Problem {
         JobError::NothingRecorded => (
             Code::NothingRecorded,
             "there was none, its file is lost, or something else ran the array since".to_owned(),
-            format!("record it: `wattle check {array} --record`"),
+            format!("record it: `wattle check {word} --record`"),
         ),
         JobError::OutOfRange => {
             (Code::Usage, "it lies beyond the end".to_owned(), "`wattle status` shows the size".to_owned())
@@ -258,4 +263,20 @@ pub fn job_problem(array: &str, what: &str, error: JobError) -> Problem {
 
 fn bytes(sectors: Sector) -> u64 {
     sectors.0.saturating_mul(SECTOR_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a RAID 0 lacks is no member.
+    #[test]
+    fn what_cannot_be_checked_says_what_is_missing() {
+        let of = |redundancy| job_problem("my data", redundancy, "check", JobError::NothingToCheck);
+        let (without, degraded) = (of(0), of(1));
+        assert!(!format!("{} {}", without.why, without.next).contains("missing"), "{without}");
+        assert!(degraded.next.contains("`wattle why 'my data'`"), "{degraded}");
+        let running = job_problem("my data", 1, "check", JobError::AlreadyRunning);
+        assert!(running.next.contains("wattle check 'my data' --abort"), "{running}");
+    }
 }

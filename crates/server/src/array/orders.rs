@@ -190,7 +190,12 @@ impl Served {
     pub async fn repair(self: &Rc<Self>, source: &RepairChoice) -> Result<String, Problem> {
         if *source == RepairChoice::Majority && self.facts.geometry.redundancy() < 2 {
             // Two copies have no majority.
-            return Err(job::job_problem(&self.facts.name, "repair", JobError::NeedsSource));
+            return Err(job::job_problem(
+                &self.facts.name,
+                self.facts.geometry.redundancy(),
+                "repair",
+                JobError::NeedsSource,
+            ));
         }
         if *source == RepairChoice::Record && self.records.get() {
             return self.record_scrub(RecordJob::Repair).await;
@@ -215,7 +220,7 @@ impl Served {
         let before = self.scrub.replace(Some(running));
         if let Err(error) = self.handle.start_job(&self.core, job).await {
             *self.scrub.borrow_mut() = before;
-            return Err(job::job_problem(name, action_word(action), error));
+            return Err(job::job_problem(name, self.facts.geometry.redundancy(), action_word(action), error));
         }
         let still_runs = self.scrub.borrow().as_ref().is_some_and(|running| running.report.run == begun.run);
         if still_runs {
@@ -305,7 +310,12 @@ impl Served {
             }
             SettingChange::Record(on) => {
                 if on && self.books().is_none_or(|books| books.sums().is_none()) {
-                    return Err(job::job_problem(&self.facts.name, "recording", JobError::NoSums));
+                    return Err(job::job_problem(
+                        &self.facts.name,
+                        self.facts.geometry.redundancy(),
+                        "recording",
+                        JobError::NoSums,
+                    ));
                 }
                 self.records.set(on);
             }
@@ -357,7 +367,9 @@ impl Served {
             settings::SyncAction::Check => return self.check().await,
             settings::SyncAction::Repair => {
                 let source = job::source_as_md(self.facts.geometry.level());
-                let source = source.ok_or_else(|| job::job_problem(name, "repair", JobError::NeedsSource))?;
+                let source = source.ok_or_else(|| {
+                    job::job_problem(name, self.facts.geometry.redundancy(), "repair", JobError::NeedsSource)
+                })?;
                 return self.repair(&source).await;
             }
             settings::SyncAction::Frozen => {

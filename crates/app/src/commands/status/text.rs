@@ -192,10 +192,9 @@ fn facts(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Vec<Vec<
         facts.push(("doing", if sync.paused { style.yellow(&line) } else { line }));
         facts.extend(doing(sync, screen).into_iter().map(|line| ("", line)));
     } else if array.paused {
-        facts.push((
-            "doing",
-            style.yellow("nothing in the background, until `wattle set NAME sync_action=idle`"),
-        ));
+        let name = printable(&shell_word(&array.name));
+        let held = format!("nothing in the background, until `wattle set {name} sync_action=idle`");
+        facts.push(("doing", style.yellow(&held)));
     }
     facts.extend(array.uuid.iter().map(|uuid| ("uuid", uuid.clone())));
     facts.extend(after_crash(array, screen).map(|text| ("crash", text)));
@@ -499,6 +498,13 @@ mod tests {
             differ: Vec::new(),
             record: None,
         }
+    }
+
+    #[test]
+    fn held_work_names_the_order_that_lets_it_go_on() {
+        let mut data = array("my data", "raid5", &["a", "b", "c"]);
+        data.paused = true;
+        assert!(shown(&data).contains("until `wattle set 'my data' sync_action=idle`"), "{}", shown(&data));
     }
 
     #[test]

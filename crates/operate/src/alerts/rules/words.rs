@@ -37,14 +37,24 @@ pub fn redundancy_left(array: &ArrayReport) -> String {
     }
 }
 
-/// What is being done about it without an order.
+/// What is being done about it without an order, or the order that lets it be done.
 fn under_way(array: &ArrayReport) -> Option<String> {
+    if let Some(release) = array.release_order() {
+        return Some(format!("{release}: a member waits to be filled, and background work is held"));
+    }
     let sync = array.sync.as_ref().filter(|sync| sync.action == "recovery")?;
     let onto = match &sync.members[..] {
         [] => String::new(),
         members => format!(" onto {}", members.join(", ")),
     };
     Some(format!("nothing now: it is being rebuilt{onto}; `wattle status {}` shows how far", name(array)))
+}
+
+/// How it gets a member, or what else is to be done where it can get none.
+fn add(array: &ArrayReport) -> String {
+    array.add_order("DEVICE").unwrap_or_else(|| {
+        "copy what is on it: its members cannot be changed, for nothing records them".to_owned()
+    })
 }
 
 fn name(array: &ArrayReport) -> String {
@@ -61,10 +71,8 @@ pub fn failed(array: &ArrayReport, member: &str, seat: &MemberReport, cause: Opt
     let next = under_way(array).unwrap_or_else(|| match seat.state {
         // Nothing is removed from or added to what cannot be written.
         _ if array.health == Health::Unusable => format!("wattle why {}", name(array)),
-        SeatState::Faulty => {
-            format!("wattle remove {0} {1}, then wattle add {0} DEVICE", name(array), shell_word(member))
-        }
-        _ => format!("wattle add {} DEVICE", name(array)),
+        SeatState::Faulty => array.renew_order(member).unwrap_or_else(|| add(array)),
+        _ => add(array),
     });
     text(what, redundancy_left(array), next)
 }
@@ -124,7 +132,7 @@ pub fn degraded(array: &ArrayReport, has_started: bool) -> AlertText {
         (true, _) => format!("wattle why {}", name(array)),
         (false, Some(next)) => next,
         (false, None) => {
-            format!("wattle add {0} DEVICE; `wattle why {0}` says which members are missing", name(array))
+            format!("{}; `wattle why {}` says which members are missing", add(array), name(array))
         }
     };
     text(what, redundancy_left(array), next)
@@ -175,8 +183,7 @@ pub fn write_hole(array: &ArrayReport) -> AlertText {
     let why = "if this machine or the server crashes now, parity may not fit, and data of the missing member that no client \
                wrote can be lost"
         .to_owned();
-    let next = under_way(array).unwrap_or_else(|| format!("wattle add {} DEVICE", name(array)));
-    text(what, why, next)
+    text(what, why, under_way(array).unwrap_or_else(|| add(array)))
 }
 
 /// A check left something.
@@ -218,7 +225,12 @@ pub fn overdue(array: &ArrayReport, since_secs: u64, was_checked: bool) -> Alert
     };
     let why =
         "blocks that went bad unnoticed are found when another member fails, when they are lost".to_owned();
-    text(what, why, format!("wattle check {}", name(array)))
+    // Without redundancy there is nothing to compare.
+    let next = match array.degraded > 0 && left(array) == 0 {
+        true => under_way(array).unwrap_or_else(|| add(array)),
+        false => format!("wattle check {}", name(array)),
+    };
+    text(what, why, next)
 }
 
 /// A file system is nearly full.
@@ -354,7 +366,43 @@ pub fn test() -> AlertText {
 
 #[cfg(test)]
 mod tests {
+    use wattle_server::fixtures::array;
+
     use super::*;
+
+    /// What is advised is what the array can be given.
+    #[test]
+    fn no_member_is_to_be_added_where_none_can_be() {
+        let mut data = array("my data", "raid5", &["a", "b", "c"]);
+        (data.health, data.degraded) = (Health::Degraded, 1);
+        data.members[1].state = SeatState::Faulty;
+        let nexts = |data: &ArrayReport| {
+            let failed = failed(data, "b", &data.members[1], None);
+            [failed, degraded(data, false), write_hole(data), overdue(data, 86_400, true)]
+                .map(|text| text.next)
+        };
+        let add = "wattle add 'my data' DEVICE";
+        let [failed_now, degraded_now, hole, overdue_now] = nexts(&data);
+        assert_eq!(failed_now, format!("wattle remove 'my data' b, then {add}"));
+        assert!(degraded_now.starts_with(&format!("{add}; ")), "{degraded_now}");
+        assert_eq!((hole.as_str(), overdue_now.as_str()), (add, add));
+        data.read_only = true;
+        assert!(nexts(&data).iter().all(|next| next.starts_with("serve it without --read-only, then")));
+        (data.read_only, data.uuid) = (false, None);
+        assert!(nexts(&data).iter().all(|next| !next.contains("wattle add")), "{:?}", nexts(&data));
+    }
+
+    /// A spare took the slot, and what would fill it is held: another drive is not what is lacking.
+    #[test]
+    fn held_work_is_to_be_let_go_on() {
+        let mut data = array("data", "raid5", &["a", "s", "c"]);
+        (data.health, data.degraded, data.paused) = (Health::Degraded, 1, true);
+        data.members[1].state = SeatState::Rebuilding;
+        let told = [failed(&data, "b", &data.members[1], None), degraded(&data, false), write_hole(&data)];
+        for text in told {
+            assert!(text.next.starts_with("wattle set data sync_action=idle"), "{}", text.next);
+        }
+    }
 
     /// A dead server is forgotten by its own name, which may be another than its array's.
     #[test]

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use wattle_control::shell_word;
 
-use super::members::{MemberReport, RecordedReport, RequestsReport, SpareReport};
+use super::members::{MemberReport, RecordedReport, RequestsReport, SeatState, SpareReport};
 use super::scrubs::{JobStatus, ScrubReport};
 
 /// An array being served. Also the shape of `wattle status --json`.
@@ -246,6 +247,39 @@ impl ArrayReport {
     #[must_use]
     pub fn is_redundant(&self) -> bool {
         matches!(self.level.as_str(), "raid1" | "raid4" | "raid5" | "raid6" | "raid10")
+    }
+
+    /// The order that gives it a member, and what comes before it. `None` if no order does: without
+    /// metadata nothing records its members, and without redundancy nothing fills one.
+    #[must_use]
+    pub fn add_order(&self, device: &str) -> Option<String> {
+        if self.uuid.is_none() || !self.is_redundant() {
+            return None;
+        }
+        let first = if self.read_only { "serve it without --read-only, then " } else { "" };
+        Some(format!("{first}wattle add {} {device}", shell_word(&self.name)))
+    }
+
+    /// The orders that put another member into the place of one that failed, as [`Self::add_order`].
+    #[must_use]
+    pub fn renew_order(&self, failed: &str) -> Option<String> {
+        let add = self.add_order("DEVICE")?;
+        // Only its server knows of it: at the next start it is in no slot.
+        let first = match self.read_only {
+            true => String::new(),
+            false => format!("wattle remove {} {}, then ", shell_word(&self.name), shell_word(failed)),
+        };
+        Some(format!("{first}{add}"))
+    }
+
+    /// The order that lets what it lacks be filled: a member waits for it, and background work is
+    /// held.
+    #[must_use]
+    pub fn release_order(&self) -> Option<String> {
+        let mut members = self.members.iter().chain(&self.replacements);
+        let waits = self.paused && self.sync.is_none();
+        (waits && members.any(|member| member.state == SeatState::Rebuilding))
+            .then(|| format!("wattle set {} sync_action=idle", shell_word(&self.name)))
     }
 
     /// The last check or repair that went over the whole array: what a part of one did not find

@@ -101,6 +101,8 @@ pub struct ArrayFacts {
     pub scrubbed: Option<bool>,
     /// What the kernel that runs it says.
     pub running: Option<KernelArray>,
+    /// Whether a server of wattle has it.
+    pub served: bool,
 }
 
 /// Whether parity or copies agree.
@@ -370,7 +372,7 @@ impl ArrayFacts {
     pub(super) fn add(&self, device: &str) -> String {
         match self.running {
             Some(_) => format!("mdadm {} --add {device}", self.node()),
-            None => format!("wattle add {} {device}", word(&self.name)),
+            None => self.order(&format!("wattle add {} {device}", word(&self.name))),
         }
     }
 
@@ -387,8 +389,13 @@ impl ArrayFacts {
         let old = self.path(member);
         match self.running {
             Some(_) => format!("{}; mdadm {} --replace {old} --with NEW", self.add("NEW"), self.node()),
-            None => format!("wattle replace {} {old} NEW", word(&self.name)),
+            None => self.order(&format!("wattle replace {} {old} NEW", word(&self.name))),
         }
+    }
+
+    /// An order to the server of the array, and what comes before it.
+    pub(super) fn order(&self, order: &str) -> String {
+        if self.served { order.to_owned() } else { format!("serve it, then {order}") }
     }
 }
 

@@ -243,6 +243,7 @@ mod tests {
             refused: None,
             scrubbed: None,
             running: None,
+            served: false,
         };
         let devices = (0..slots as usize).map(device).collect();
         AuditFacts { devices, arrays: vec![array], ..AuditFacts::default() }
@@ -278,10 +279,14 @@ mod tests {
     fn only_a_member_without_anything_of_its_own_is_to_be_added() {
         let why = || "why".to_owned();
         for (role, alone, in_a_kernel) in [
-            (MemberRole::Behind(why()), "wattle add data sdb", "mdadm /dev/md0 --add /dev/sdb"),
+            (
+                MemberRole::Behind(why()),
+                "serve it, then wattle add data sdb",
+                "mdadm /dev/md0 --add /dev/sdb",
+            ),
             (
                 MemberRole::Failed(why()),
-                "wattle add data NEW",
+                "serve it, then wattle add data NEW",
                 "mdadm /dev/md0 --remove /dev/sdb && mdadm /dev/md0 --add NEW",
             ),
             (MemberRole::Unused(why()), WHY, WHY),
@@ -289,6 +294,9 @@ mod tests {
             let mut facts = array("raid1", Scheme::Mirrored { copies: 2, far: false }, 2);
             (facts.arrays[0].members[1].role, facts.arrays[0].missing) = (role, 1);
             assert_eq!(fix(&facts, FindingCode::UnusedMember), alone);
+            facts.arrays[0].served = true;
+            let served = alone.trim_start_matches("serve it, then ");
+            assert_eq!(fix(&facts, FindingCode::UnusedMember), served);
             is_run_by_a_kernel(&mut facts);
             assert_eq!(fix(&facts, FindingCode::UnusedMember), in_a_kernel);
         }

@@ -14,7 +14,7 @@ pub(super) fn rules(facts: &AuditFacts, report: &mut AuditReport) {
                     Some(running) => {
                         format!("echo check > /sys/block/{}/md/sync_action; each month", running.node)
                     }
-                    None => format!("wattle check {}; each month", word(&array.name)),
+                    None => array.order(&format!("wattle check {}; each month", word(&array.name))),
                 };
                 report.find(FindingCode::NeverScrubbed, &array.name, [evidence, cost, fix]);
             }

@@ -76,7 +76,7 @@ impl ConsoleDocuments for Documents {
         }
         names.sort();
         names.dedup();
-        audit::document(&self.access, &names, unchecked)
+        audit::document(&self.access, &servers, &names, unchecked)
     }
 
     fn files(&self, server: &ServerReport, array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {

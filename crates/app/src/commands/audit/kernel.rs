@@ -67,6 +67,7 @@ pub fn make(
         refused: None,
         scrubbed: None,
         running: None,
+        served: false,
     });
     Some(facts.arrays.len() - 1)
 }

@@ -170,6 +170,7 @@ fn array(stack: &Stack, found: &ArrayScan, state: &StateDir) -> ArrayFacts {
         // That wattle has no history of it says nothing of what the kernel did.
         scrubbed: history::was_checked(state, &assembly.uuid().to_string()).then_some(true),
         running: None,
+        served: false,
     }
 }
 

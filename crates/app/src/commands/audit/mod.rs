@@ -18,9 +18,10 @@ use wattle_advise::audit::{self, AuditFacts, Unchecked};
 use wattle_control::stack::Purpose;
 use wattle_control::{Check, Code, Problem};
 use wattle_rt::BackendChoice;
+use wattle_server::socket::client::Servers;
 
 use crate::cli::{AuditArgs, Engine};
-use crate::environment::state_dir;
+use crate::environment::{runtime_dir, state_dir};
 use crate::members as opened;
 use crate::output::Screen;
 use crate::volumes;
@@ -35,7 +36,7 @@ const FOUND: u8 = 1;
 pub fn run(access: &MemberAccess, args: &AuditArgs, screen: Screen) -> Result<ExitCode, Problem> {
     let read_models = fragments::models(args.drive.as_deref())?;
     let known = args.baseline.as_deref().map(baseline::read).transpose()?.unwrap_or_default();
-    let mut facts = facts(access, args)?;
+    let mut facts = facts(access, args, &Servers::ask(&runtime_dir(None)))?;
     facts.request = args.workload.as_deref().map(workload).transpose()?;
     facts.read_models = Some(read_models);
     let mut report = audit::audit(&facts);
@@ -61,19 +62,20 @@ pub fn run(access: &MemberAccess, args: &AuditArgs, screen: Screen) -> Result<Ex
 /// As [`run`].
 pub fn document(
     access: &MemberAccess,
+    servers: &Servers,
     members: &[String],
     unchecked: Vec<Unchecked>,
 ) -> Result<serde_json::Value, Problem> {
     let root = (!members.is_empty()).then_some(["--sysroot".to_owned(), "/".to_owned()]);
     let words = ["audit".to_owned(), "--json".to_owned()].into_iter().chain(root.into_iter().flatten());
     let args = AuditArgs::of_words(words.chain(["--".to_owned()]).chain(members.iter().cloned()))?;
-    let mut facts = facts(access, &args)?;
+    let mut facts = facts(access, &args, servers)?;
     facts.unread.extend(unchecked);
     facts.read_models = Some(fragments::models(None)?);
     Ok(serde_json::to_value(show::document(&audit::audit(&facts), 0)).unwrap_or_default())
 }
 
-fn facts(access: &MemberAccess, args: &AuditArgs) -> Result<AuditFacts, Problem> {
+fn facts(access: &MemberAccess, args: &AuditArgs, servers: &Servers) -> Result<AuditFacts, Problem> {
     let system = match &args.sysroot {
         Some(root) => Some(SystemRoot::at(root)?),
         None if args.members.is_empty() => Some(SystemRoot::at(Path::new("/"))?),
@@ -97,7 +99,12 @@ fn facts(access: &MemberAccess, args: &AuditArgs) -> Result<AuditFacts, Problem>
     let engine = Engine::small(BackendChoice::Auto);
     let mut facts = opened::run(&engine, 1, async |core| {
         let stack = volumes::open(&core, scan, access, &force, Purpose::Look).await?;
-        let facts = members::facts(&core, &stack, &state, args.inodes).await;
+        let mut facts = members::facts(&core, &stack, &state, args.inodes).await;
+        let arrays = facts.iter_mut().flat_map(|facts| &mut facts.arrays);
+        for (array, found) in arrays.zip(&stack.scan.arrays) {
+            let uuid = Some(found.assembly.uuid().to_string());
+            array.served = servers.arrays().any(|(_, served)| served.uuid == uuid);
+        }
         // Nothing was written.
         let _ = stack.close(&core).await;
         facts

@@ -1,7 +1,8 @@
 //! What happened to an array and does not last, and what is remembered of it for the next look.
 
 use wattle_server::protocol::events::{FeedEvent, FeedKind};
-use wattle_server::protocol::report::{JobStatus, SeatState};
+use wattle_server::protocol::report::{ArrayReport, JobStatus, SeatState};
+use wattle_server::time::{parse_rfc3339, secs_since};
 
 use super::conditions::{Seen, name_of};
 use super::{merge::once, words};
@@ -86,6 +87,18 @@ fn fifths(sync: &JobStatus) -> u64 {
     u64::try_from(fifths).unwrap_or(0).min(PARTS - 1)
 }
 
+/// When an array was seen first, by a clock that was right: one that was wrong by years then would
+/// make a check overdue at once, or never. It counts as seen now where it was seen in the future, or
+/// before it was made.
+pub fn first_seen(first_secs: u64, array: &ArrayReport, now_secs: u64) -> u64 {
+    /// The year 2020: no clock that is right says less.
+    const PLAUSIBLE_SECS: u64 = 1_577_836_800;
+    let created = array.recorded.as_ref().and_then(|recorded| parse_rfc3339(recorded.created.as_deref()?));
+    let floor = created.filter(|created| *created <= now_secs).unwrap_or(0).max(PLAUSIBLE_SECS);
+    let too_early = first_secs < floor && floor <= now_secs;
+    if too_early || secs_since(Some(first_secs), now_secs).is_none() { now_secs } else { first_secs }
+}
+
 /// What is known of the array after this look.
 pub fn remember(before: &ArrayMemory, seen: &Seen<'_>) -> ArrayMemory {
     let array = seen.array;
@@ -98,5 +111,32 @@ pub fn remember(before: &ArrayMemory, seen: &Seen<'_>) -> ArrayMemory {
         bad_bytes: bad.map(|member| (name_of(member), member.bad_bytes)).collect(),
         epoch: seen.look.epoch.unwrap_or(&before.epoch).to_owned(),
         ..before.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wattle_server::fixtures::array;
+    use wattle_server::protocol::report::RecordedReport;
+
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_wrong_by_years_does_not_tell_when_an_array_was_seen() {
+        const DAY: u64 = 86_400;
+        let now = 1_800_000_000;
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        let at = |data: &ArrayReport, first| first_seen(first, data, now);
+        assert_eq!(at(&data, now - 40 * DAY), now - 40 * DAY);
+        for wrong in [0, DAY, 4_102_444_800] {
+            assert_eq!(at(&data, wrong), now, "{wrong}");
+        }
+        // A clock that was set back a little.
+        assert_eq!(at(&data, now + 3600), now + 3600);
+        let created = Some("2027-01-10T00:00:00Z".to_owned());
+        data.recorded = Some(RecordedReport { created, ..RecordedReport::default() });
+        assert_eq!(at(&data, now - 40 * DAY), now, "before it was made");
+        // While the clock is wrong itself, nothing is known better.
+        assert_eq!(first_seen(50, &data, 100), 50);
     }
 }

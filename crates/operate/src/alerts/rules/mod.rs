@@ -129,8 +129,9 @@ fn of_array(
     let id = AlertArray { name: array.name.clone(), uuid: array.uuid.clone() };
     let server = look.report.server.clone();
     let known = state.arrays.get(id.id()).cloned();
-    let memory =
+    let mut memory =
         known.clone().unwrap_or_else(|| ArrayMemory { first_seen_secs: secs, ..ArrayMemory::default() });
+    memory.first_seen_secs = happened::first_seen(memory.first_seen_secs, array, secs);
     let is_of_it = |event: &&FeedEvent| match (&event.array_uuid, &array.uuid) {
         (Some(one), Some(other)) => one == other,
         _ => event.array == array.name,

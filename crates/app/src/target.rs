@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use wattle_control::{Code, Problem};
+use wattle_control::{Code, Problem, shell_word};
 use wattle_server::protocol::report::{ArrayReport, SeatState, SpareState};
 use wattle_server::socket::client::{Servers, on_no_array, silent, status};
 
@@ -230,7 +230,7 @@ fn filled(array: &ArrayReport, member: &str) -> Result<bool, Problem> {
             Code::WriteFailed,
             format!("{member} is not in sync in {} and will not be", array.name),
             other.map_or("it is no member any more".to_owned(), |state| format!("it is {}", state.word())),
-            format!("`wattle status {0}` shows what happened, `wattle why {0}` why", array.name),
+            format!("`wattle status {0}` shows what happened, `wattle why {0}` why", shell_word(&array.name)),
         )
         .of_member(member)),
     }

@@ -3,7 +3,7 @@
 use wattle_control::events::slots_view;
 use wattle_control::facts::Features;
 use wattle_control::start::Claimed;
-use wattle_control::{Assembly, Slot};
+use wattle_control::{Assembly, Slot, shell_word};
 use wattle_engine::MemberState;
 use wattle_engine::geometry::{Geometry, LevelKind, layout_name};
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
@@ -68,6 +68,11 @@ impl JoinedFacts {
 }
 
 impl ServedFacts {
+    /// Its name as a word of a command.
+    pub fn word(&self) -> String {
+        shell_word(&self.name)
+    }
+
     /// The facts of an array with metadata.
     pub fn of_claimed(claimed: &Claimed) -> Self {
         let assembly = claimed.assembly();

@@ -231,7 +231,7 @@ pub fn job_problem(array: &str, redundancy: usize, what: &str, error: JobError) 
         JobError::NothingToCheck if redundancy == 0 => (
             Code::BadRequest,
             "its level has no redundancy: there is nothing to compare".to_owned(),
-            format!("read all of it to see whether it can be read: `wattle cat {word} > /dev/null`"),
+            "reading all of it shows whether it can be read".to_owned(),
         ),
         JobError::NothingToCheck => (
             Code::BadRequest,

@@ -43,12 +43,17 @@ impl Served {
             }
             None => {
                 let seat = seats.find(member)?;
+                self.ordered_out.set(Some(seat));
                 let failed = self.handle.fail(&self.core, seat).await;
-                failed.map_err(|error| fail_problem(name, seats.name(seat), error, &status))?;
+                if let Err(error) = failed {
+                    self.ordered_out.set(None);
+                    return Err(fail_problem(name, seats.name(seat), error, &status));
+                }
                 seat
             }
         };
         self.look_after_order().await;
+        self.ordered_out.set(None);
         let slot = failed.index() % self.facts.slots();
         let status = self.handle.status(&self.core).await;
         let member = status.members.iter().chain(&status.replacements).nth(failed.index());
@@ -94,10 +99,10 @@ impl Served {
         let terms = Terms { forced: forced(force)?, undo, write_mostly, ..Terms::default() };
         let seat = running.add(member, random_uuid()?, terms).await?;
         self.look_after_order().await;
-        let name = &self.facts.name;
+        let (name, word) = (&self.facts.name, self.facts.word());
         Ok(match seat {
             Seat::Slot(slot) => format!(
-                "{member} is in slot {slot} of {name} and being brought up to date; `wattle status {name}` shows how far it is"
+                "{member} is in slot {slot} of {name} and being brought up to date; `wattle status {word}` shows how far it is"
             ),
             Seat::Replacement(slot) => {
                 format!("{member} is being made to replace the member of slot {slot} of {name}")
@@ -120,13 +125,13 @@ impl Served {
         let terms = Terms { forced: forced(force)?, undo, ..Terms::default() };
         let seat = running.replace(member, with, random_uuid()?, terms).await?;
         self.look_after_order().await;
-        let name = &self.facts.name;
+        let (name, word) = (&self.facts.name, self.facts.word());
         let slot = match seat {
             Seat::Slot(slot) | Seat::Replacement(slot) => format!(" (slot {slot})"),
             Seat::Spare => String::new(),
         };
         Ok(format!(
-            "{member}{slot} of {name} is being replaced; it stays a member until that is done: `wattle status {name}`"
+            "{member}{slot} of {name} is being replaced; it stays a member until that is done: `wattle status {word}`"
         ))
     }
 
@@ -150,9 +155,9 @@ impl Served {
                 Ok(format!("{member} of {}: {left} sectors of bad blocks are left", self.facts.name))
             }
             Either::Second(()) => {
-                let name = &self.facts.name;
+                let (name, word) = (&self.facts.name, self.facts.word());
                 Ok(format!(
-                    "bad blocks of {member} of {name} are being read and written anew; `wattle status {name}` tells the end"
+                    "bad blocks of {member} of {name} are being read and written anew; `wattle status {word}` tells the end"
                 ))
             }
         }
@@ -212,7 +217,7 @@ impl Served {
         source: Option<String>,
         job: Job,
     ) -> Result<String, Problem> {
-        let name = &self.facts.name;
+        let (name, word) = (&self.facts.name, self.facts.word());
         // Known before it starts: a small array is compared before any client is told that it
         // began.
         let begun = job::begun(self.history.next_run(), action, source, self.time());
@@ -229,25 +234,25 @@ impl Served {
         }
         self.core.spawn(watch_scrub(self.core.clone(), Rc::downgrade(self)));
         Ok(format!(
-            "{name}: {} started; `wattle status {name}` shows how far it is and what it finds",
+            "{name}: {} started; `wattle status {word}` shows how far it is and what it finds",
             action_word(action)
         ))
     }
 
     /// Ends a check or repair.
     pub async fn abort(&self) -> Result<String, Problem> {
-        let name = &self.facts.name;
+        let (name, word) = (&self.facts.name, self.facts.word());
         if self.scrub.borrow().is_none() {
             return Err(Problem::new(
                 Code::BadRequest,
                 format!("{name}: no check or repair is under way"),
                 "there is nothing to end; a resync or recovery is needed, and can be paused",
-                format!("`wattle status {name}` shows what runs"),
+                format!("`wattle status {word}` shows what runs"),
             ));
         }
         self.handle.abort_job(&self.core).await;
         self.wait_for_scrub_end().await;
-        Ok(format!("{name}: ended; what was found until then is in `wattle status {name}`"))
+        Ok(format!("{name}: ended; what was found until then is in `wattle status {word}`"))
     }
 
     /// Until the history has the end of a job that was told to end.
@@ -271,9 +276,9 @@ impl Served {
     pub async fn pause(&self, paused: bool) -> Result<String, Problem> {
         self.handle.pause(&self.core, paused).await;
         self.paused.set(paused);
-        let name = &self.facts.name;
+        let (name, word) = (&self.facts.name, self.facts.word());
         Ok(match paused {
-            true => format!("{name}: background work rests; `wattle check {name} --resume` lets it go on"),
+            true => format!("{name}: background work rests; `wattle check {word} --resume` lets it go on"),
             false => format!("{name}: background work goes on"),
         })
     }
@@ -338,7 +343,7 @@ impl Served {
                 Code::Usage,
                 format!("{}: sync_speed_min would be above sync_speed_max", self.facts.name),
                 "it cannot be held and exceeded at once",
-                format!("`wattle set {}` shows both; change the other one first", self.facts.name),
+                format!("`wattle set {}` shows both; change the other one first", self.facts.word()),
             ));
         }
         self.handle.set_pace(&self.core, pace).await;
@@ -352,7 +357,7 @@ impl Served {
                 Code::BadRequest,
                 format!("{}: {} has no stripe cache", self.facts.name, self.facts.geometry.level()),
                 "only writes to levels with parity read before they write",
-                format!("`wattle set {}` shows what can be set", self.facts.name),
+                format!("`wattle set {}` shows what can be set", self.facts.word()),
             ));
         }
         let bytes = usize::try_from(ceiling.bytes(self.facts.slots())).unwrap_or(usize::MAX);

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use wattle_control::{Code, Problem};
+use wattle_control::{Code, Problem, shell_word};
 
 use super::RuntimeDir;
 use super::trust::is_trusted;
@@ -176,7 +176,8 @@ impl Servers {
                 format!("{name} is not being served: its server ended without being stopped"),
                 "it was killed, or it crashed; what it had in flight is not recorded as done",
                 format!(
-                    "serve the same members again, which recovers; `wattle stop {name}` has the old server forgotten"
+                    "serve the same members again, which recovers; `wattle stop {}` has the old server forgotten",
+                    shell_word(name)
                 ),
             );
         }
@@ -191,8 +192,9 @@ impl Servers {
             format!("no array or volume called {name} is being served"),
             why,
             format!(
-                "`wattle status` lists what is; to serve it: `wattle serve MEMBER... -V {name}`; a server started with another \
-                 --runtime-dir is found with the same one"
+                "`wattle status` lists what is; to serve it: `wattle serve MEMBER... -V {}`; a server started with another \
+                 --runtime-dir is found with the same one",
+                shell_word(name)
             ),
         )
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use wattle_control::{Code, Problem};
+use wattle_control::{Code, Problem, shell_word};
 use wattle_engine::CounterTotals;
 use wattle_engine::VolumeError;
 use wattle_export::NbdAddress;
@@ -65,7 +65,7 @@ fn unreachable(array: &report::ArrayReport, why: &str) -> Problem {
         Code::ServerFailed,
         format!("{} cannot be reached", array.name),
         why,
-        format!("`wattle status {}` shows where clients connect", array.name),
+        format!("`wattle status {}` shows where clients connect", shell_word(&array.name)),
     )
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use wattle_control::Problem;
+use wattle_control::{Problem, shell_word};
 use wattle_server::protocol::ErrorReport;
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::protocol::report::{ArrayReport, ServerReport, VolumeQosReport, VolumeReport};
@@ -151,7 +151,8 @@ pub fn run(args: &StatusArgs, screen: Screen) -> Result<ExitCode, Problem> {
         let name = socket.file_stem().unwrap_or_default().to_string_lossy();
         output::note(&format!(
             "the server {name} ended without being stopped: it was killed, or it crashed; serve its members again, which \
-             recovers, or have it forgotten: `wattle stop {name}`"
+             recovers, or have it forgotten: `wattle stop {}`",
+            shell_word(&name)
         ));
     }
     if shown.is_empty() && volumes.is_empty() && dead.is_empty() && failed.is_none() {

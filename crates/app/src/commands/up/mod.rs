@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use clap::{CommandFactory, Parser};
 use wattle_control::members::MemberAccess;
-use wattle_control::{Code, Problem};
+use wattle_control::{Code, Problem, shell_word};
 use wattle_operate::config::{ConfigFault, MissingPolicy, StackConfig, Stacks, stack_name};
 use wattle_rt::Core;
 use wattle_server::serving::Serving;
@@ -116,7 +116,10 @@ fn refuse_running(args: &UpArgs, stack: &StackConfig) -> Result<(), Problem> {
             Code::StackRuns,
             format!("{} is being served by process {}", stack.name, server.pid),
             "starting never stops or replaces what runs",
-            format!("`wattle status` shows it; to start anew: `wattle stop {}` first", stack.name),
+            format!(
+                "`wattle status` shows it; to start anew: `wattle stop {}` first",
+                shell_word(&stack.name)
+            ),
         )),
     }
 }

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Serialize;
-use wattle_control::{Code, Problem};
+use wattle_control::{Code, Problem, shell_word};
 use wattle_operate::config::StackConfig;
 use wattle_server::protocol::report::{ArrayReport, ScrubReport};
 use wattle_server::protocol::{ErrorReport, SCHEMA_VERSION, ServerRequest};
 use wattle_server::socket::client::{Servers, request};
-use wattle_server::time::secs_since;
+use wattle_server::time::{duration, secs_since};
 
 use crate::cli::UpArgs;
 use crate::commands::status::text::scrub_line;
@@ -76,7 +76,11 @@ fn arrays(servers: &Servers, stack: &StackConfig) -> Result<Vec<ArrayReport>, Pr
             Code::ServerNotFound,
             format!("the stack {} does not run", stack.name),
             "arrays are checked while they are served",
-            format!("start it: systemctl start wattle@{}, or `wattle up {}`", stack.name, stack.name),
+            format!(
+                "start it: systemctl start {}, or `wattle up {}`",
+                shell_word(&format!("wattle@{}", stack.name)),
+                shell_word(&stack.name)
+            ),
         )
     })?;
     let can = |array: &&ArrayReport| array.uuid.is_some() && array.is_redundant();
@@ -168,7 +172,7 @@ pub fn overdue(stacks: &[&StackConfig], args: &UpArgs, screen: Screen) -> Result
         });
         for array in found {
             let overdue = is_older(&array, limit, now().secs);
-            problems.extend(overdue.then(|| overdue_problem(stack, &array, limit)));
+            problems.extend(overdue.then(|| overdue_problem(&stack.name, &stack.file, &array, limit)));
             scrubbed.push(ScrubbedArray {
                 stack: stack.name.clone(),
                 last_scrub: last_done(&array).map(str::to_owned),
@@ -188,8 +192,12 @@ pub fn overdue(stacks: &[&StackConfig], args: &UpArgs, screen: Screen) -> Result
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
 }
 
-fn overdue_problem(stack: &StackConfig, array: &ArrayReport, limit: Duration) -> Problem {
-    let days = limit.as_secs() / 86_400;
+fn overdue_problem(stack: &str, file: &Path, array: &ArrayReport, limit: Duration) -> Problem {
+    // Without redundancy there is nothing to compare.
+    let start = match array.degraded > 0 && array.redundancy_left == Some(0) {
+        true => array.add_order("DEVICE").unwrap_or_else(|| "it has no redundancy left".to_owned()),
+        false => format!("start one: `wattle check {}`", shell_word(&array.name)),
+    };
     Problem::new(
         Code::ScrubOverdue,
         match last_done(array) {
@@ -197,12 +205,13 @@ fn overdue_problem(stack: &StackConfig, array: &ArrayReport, limit: Duration) ->
             None => format!("{}: no check or repair was ever done", array.name),
         },
         format!(
-            "{} allows {days} days: latent errors show only when everything is read",
-            stack.file.display()
+            "{} allows {}: latent errors show only when everything is read",
+            file.display(),
+            duration(limit.as_secs())
         ),
         format!(
-            "start one: `wattle check {}`; why none ran: systemctl status wattle-scrub@{}.timer",
-            array.name, stack.name
+            "{start}; why none ran: systemctl status {}",
+            shell_word(&format!("wattle-scrub@{stack}.timer"))
         ),
     )
 }
@@ -210,6 +219,18 @@ fn overdue_problem(stack: &StackConfig, array: &ArrayReport, limit: Duration) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_overdue_says_by_how_much_and_what_to_type() {
+        let overdue_problem = |array: &_, limit| overdue_problem("st", Path::new("st.toml"), array, limit);
+        let mut array = wattle_server::fixtures::array("my data", "raid5", &["a", "b", "c"]);
+        let told = overdue_problem(&array, Duration::from_secs(12 * 3600));
+        assert!(told.why.contains("allows 12 h 0 min:"), "{told}");
+        assert!(told.next.starts_with("start one: `wattle check 'my data'`; "), "{told}");
+        (array.degraded, array.redundancy_left) = (1, Some(0));
+        let told = overdue_problem(&array, Duration::from_secs(12 * 3600));
+        assert!(told.next.starts_with("wattle add 'my data' DEVICE; "), "{told}");
+    }
 
     #[test]
     fn only_a_run_that_was_done_counts() {

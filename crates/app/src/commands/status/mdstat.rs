@@ -24,7 +24,8 @@ fn array_lines(array: &ArrayReport) -> String {
     let listed = array.spares.iter().filter(|spare| spare.state != SpareState::Returning);
     for (ix, spare) in listed.enumerate().collect::<Vec<_>>().into_iter().rev() {
         let flag = if spare.state == SpareState::Faulty { "(F)" } else { "(S)" };
-        text.push_str(&format!(" {}[{}]{flag}", base_name(&spare.member), array.members.len() + ix));
+        let number = number(array, &spare.member, array.members.len() + ix);
+        text.push_str(&format!(" {}[{number}]{flag}", base_name(&spare.member)));
     }
     for (member, replacement) in seats(array) {
         let Some(name) = &member.member else { continue };
@@ -33,7 +34,8 @@ fn array_lines(array: &ArrayReport) -> String {
             (_, true) => "(R)",
             _ => "",
         };
-        text.push_str(&format!(" {}[{}]{flag}", base_name(name), member.slot));
+        let number = number(array, name, member.slot.into());
+        text.push_str(&format!(" {}[{number}]{flag}", base_name(name)));
     }
     text.push_str(&format!(
         "\n      {} blocks{}{}\n",
@@ -57,6 +59,13 @@ fn array_lines(array: &ArrayReport) -> String {
         text.push_str(&format!("      bitmap: {used}/{pages} pages [{}KB], {chunk}KB chunk\n", used * 4));
     }
     text
+}
+
+/// The number of a device as its superblock has it: a replacement has another than the member of its
+/// slot. Without metadata it is that of its place.
+fn number(array: &ArrayReport, member: &str, place: usize) -> usize {
+    let recorded = array.recorded.as_ref().and_then(|recorded| recorded.numbers.get(member));
+    recorded.map_or(place, |number| *number as usize)
 }
 
 fn seats(array: &ArrayReport) -> impl Iterator<Item = (&MemberReport, bool)> {
@@ -117,7 +126,7 @@ mod tests {
     use super::*;
     use wattle_server::fixtures::array;
     use wattle_server::fixtures::sync;
-    use wattle_server::protocol::report::{BitmapReport, SpareReport};
+    use wattle_server::protocol::report::{BitmapReport, RecordedReport, SpareReport};
 
     /// A whole array as the kernel showed the one in fixtures/raid5-4d-bitmap, with this project's
     /// device names.
@@ -152,6 +161,22 @@ mod tests {
             lines[3],
             "      [==>..................]  recovery = 12.6% (126/1000) finish=0.5min speed=26691K/sec"
         );
+    }
+
+    /// In `/proc/mdstat` it is the device's number, which a replacement does not share.
+    #[test]
+    fn a_member_and_its_replacement_have_numbers_of_their_own() {
+        let mut data = array("0", "raid5", &["a", "b", "c"]);
+        let s = MemberReport { member: Some("s".to_owned()), ..data.members[0].clone() };
+        data.members[0].state = SeatState::Faulty;
+        data.replacements = vec![s];
+        let numbers = [("a", 0), ("b", 1), ("c", 2), ("s", 3)];
+        data.recorded = Some(RecordedReport {
+            numbers: numbers.map(|(name, number)| (name.to_owned(), number)).into(),
+            ..RecordedReport::default()
+        });
+        let text = render([data].iter());
+        assert!(text.contains("raid5 s[3](R) c[2] b[1] a[0](F)\n"), "{text}");
     }
 
     #[test]

@@ -96,3 +96,16 @@ fn top_shows_the_others_beside_a_server_that_hangs() {
     hangs.stop();
     serve.stop();
 }
+
+/// What an operator failed was failed, and did not fail by itself: also where nothing records it.
+#[test]
+fn a_member_that_was_failed_by_order_is_told_so_without_metadata() {
+    let room = Room::new();
+    let serve = Serve::start(&room, &["--level", "5"], &["mem:64M", "mem:64M", "mem:64M"]);
+    let name = serve.array()["name"].as_str().unwrap().to_owned();
+    serve.command(&["fail", &name, "1"]).ok();
+    let why = serve.command(&["why", &name]).ok();
+    assert!(why.text().contains("in slot 1 was failed at "), "{}", why.text());
+    assert!(!why.text().contains("wattle add"), "{}", why.text());
+    serve.stop();
+}

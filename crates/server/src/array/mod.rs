@@ -15,15 +15,16 @@ use std::time::Duration;
 
 use wattle_control::Problem;
 use wattle_control::commit::MdMetadata;
-use wattle_control::events::{self as array, Covered, Observed, action_word};
+use wattle_control::events::{self as array, Covered, EventPlace, Observed, action_word};
 use wattle_control::members::MemberAccess;
 use wattle_control::running::{RunningArray, remote};
 use wattle_control::spares::keep;
 use wattle_control::start::Started;
 use wattle_engine::geometry::LevelKind;
 use wattle_engine::job::{Goal, JobTuning, Pace};
+use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, VolumeError};
-use wattle_engine::{ArrayStatus, ArrayTuning};
+use wattle_engine::{ArrayStatus, ArrayTuning, FailCause};
 use wattle_rt::{Core, Instant, JoinHandle, race};
 
 use crate::events::{EventFeed, Events, FeedArray, ServerEvent};
@@ -98,6 +99,8 @@ pub struct Served {
     records: Cell<bool>,
     paused: Cell<bool>,
     frozen: Cell<bool>,
+    /// The seat that an order fails now, where nothing records why a member failed.
+    ordered_out: Cell<Option<MemberIx>>,
     /// A command asked to stop it.
     pub stopping: Cell<bool>,
 }
@@ -167,6 +170,7 @@ impl Served {
             records: Cell::new(false),
             paused: Cell::new(false),
             frozen: Cell::new(false),
+            ordered_out: Cell::new(None),
             stopping: Cell::new(false),
         });
         served.look().await;
@@ -387,7 +391,21 @@ impl Served {
             if matches!(event, array::ArrayEvent::BadBlocks { .. }) {
                 self.bad_due.set(time + BAD_BLOCKS_EVERY);
             }
-            self.tell(ServerEvent::Array(event));
+            self.tell(ServerEvent::Array(self.with_cause(event)));
+        }
+    }
+
+    /// An event that the state shows; of a failure that an order is bringing about, with its cause.
+    fn with_cause(&self, event: array::ArrayEvent) -> array::ArrayEvent {
+        let ordered = self.ordered_out.get().map(|seat| match seat.index().checked_sub(self.facts.slots()) {
+            None => EventPlace::Slot(seat.0),
+            Some(slot) => EventPlace::Replacement(slot as u16),
+        });
+        match event {
+            array::ArrayEvent::Failed { member, place, cause: None } if ordered == Some(place) => {
+                array::ArrayEvent::Failed { member, place, cause: Some(FailCause::Order) }
+            }
+            event => event,
         }
     }
 

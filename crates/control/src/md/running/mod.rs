@@ -661,7 +661,7 @@ impl RunningArray {
         self.books.as_ref().ok_or_else(|| {
             self.problem(
                 Code::ReadOnlyMember,
-                format!("{}: its members cannot be changed", self.name),
+                "its members cannot be changed",
                 "it is served read-only, or its level has no redundancy",
                 "serve an array with redundancy without --read-only",
             )

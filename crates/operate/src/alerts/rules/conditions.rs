@@ -2,7 +2,7 @@
 
 use wattle_server::protocol::events::{FeedEvent, FeedKind};
 use wattle_server::protocol::report::{
-    ArrayReport, Health, MemberReport, RemoteState, ScrubReport, SeatState, SpareState,
+    ArrayReport, Health, MemberReport, RemoteState, ScrubReport, SeatState, ServerReport, SpareState,
 };
 use wattle_server::time::secs_since;
 
@@ -304,13 +304,18 @@ pub fn volume_full(server: &str, rules: &AlertRules, full: &Fullness) -> Option<
 }
 
 /// A drive that says that it fails.
-pub fn smart_failing(server: &str, drive: &DriveFault) -> AlertCondition {
+pub fn smart_failing(server: &ServerReport, drive: &DriveFault) -> AlertCondition {
+    let has = |array: &&ArrayReport| {
+        let mut members = array.members.iter().chain(&array.replacements);
+        members.any(|member| member.member.as_ref() == Some(&drive.member))
+    };
+    let array = server.arrays.iter().find(has);
     let key = AlertKey {
         kind: AlertKind::SmartFailing,
-        server: server.to_owned(),
+        server: server.server.clone(),
         array: None,
         member: Some(drive.member.clone()),
     };
-    let (severity, text) = (AlertKind::SmartFailing.severity(), words::smart(drive));
+    let (severity, text) = (AlertKind::SmartFailing.severity(), words::smart(drive, array));
     AlertCondition { key, slot: None, severity, level: 0, text, files: Vec::new() }
 }

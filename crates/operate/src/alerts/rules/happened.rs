@@ -26,7 +26,7 @@ pub fn of_array(state: &mut AlertsState, seen: &Seen<'_>, secs: u64) -> Vec<Noti
         match event.kind {
             FeedKind::Failed if event.replacement => {
                 let member = event.member.as_deref().unwrap_or_default();
-                let text = words::failed_replacement(seen.array, member, &event.text);
+                let text = words::failed_replacement(seen.array, member, event.slot, &event.text);
                 tell(AlertKind::FailSpare, Some(event), text);
             }
             FeedKind::InSync => {

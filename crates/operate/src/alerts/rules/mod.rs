@@ -99,7 +99,7 @@ pub fn look(state: &mut AlertsState, rules: &AlertRules, look: &Look<'_>, secs: 
         told.extend(merge(state, &scope, conditions.collect(), false, secs));
     }
     if let Some(drives) = look.drives {
-        let conditions = drives.values().flatten().map(|drive| conditions::smart_failing(server, drive));
+        let conditions = drives.values().flatten().map(|drive| conditions::smart_failing(look.report, drive));
         let is_known = |member: &str| drives.contains_key(member) || !has_member(look.report, member);
         let scope = Scope::Server { server, kind: AlertKind::SmartFailing, is_known: &is_known };
         told.extend(merge(state, &scope, conditions.collect(), false, secs));

@@ -83,14 +83,13 @@ pub fn failed_and_whole(array: &ArrayReport, member: &str, cause: &str) -> Alert
     text(format!("{}: {cause}", array.name), why, format!("look at {member} before it is used again"))
 }
 
-/// What was being made to replace a member failed.
-pub fn failed_replacement(array: &ArrayReport, member: &str, cause: &str) -> AlertText {
+/// What was being made to replace the member of a slot failed.
+pub fn failed_replacement(array: &ArrayReport, member: &str, slot: Option<u16>, cause: &str) -> AlertText {
+    let of_slot = array.members.iter().find(|other| Some(other.slot) == slot);
+    let old = of_slot.and_then(|other| other.member.as_deref()).map_or("MEMBER".to_owned(), shell_word);
     let why = format!("the member that it was to replace goes on; {}", redundancy_left(array));
-    let next = format!(
-        "wattle remove {0} {1}, then wattle replace {0} with another",
-        name(array),
-        shell_word(member)
-    );
+    let next =
+        format!("wattle remove {0} {1}, then wattle replace {0} {old} NEW", name(array), shell_word(member));
     text(format!("{}: {cause}", array.name), why, next)
 }
 
@@ -240,13 +239,14 @@ pub fn full(full: &Fullness) -> AlertText {
     text(what, why, "free space, or make the volume larger: wattle lv extend".to_owned())
 }
 
-/// A drive says that it fails.
-pub fn smart(drive: &DriveFault) -> AlertText {
+/// A drive says that it fails, which is a member of this array.
+pub fn smart(drive: &DriveFault, array: Option<&ArrayReport>) -> AlertText {
+    let array = array.map_or("ARRAY".to_owned(), name);
     let what = format!("{}: the drive says that it fails: {}", drive.member, drive.what);
     text(
         what,
         "such drives mostly fail within days".to_owned(),
-        "wattle replace ARRAY MEMBER --with DEVICE".to_owned(),
+        format!("wattle replace {array} {} --with DEVICE", shell_word(&drive.member)),
     )
 }
 
@@ -402,6 +402,16 @@ mod tests {
         for text in told {
             assert!(text.next.starts_with("wattle set data sync_action=idle"), "{}", text.next);
         }
+    }
+
+    #[test]
+    fn what_is_to_be_replaced_is_named() {
+        let data = array("my data", "raid5", &["a", "b b", "c"]);
+        let told = failed_replacement(&data, "s", Some(1), "s (beside slot 1) failed");
+        assert_eq!(told.next, "wattle remove 'my data' s, then wattle replace 'my data' 'b b' NEW");
+        let fault = DriveFault { member: "b b".to_owned(), what: "it fails".to_owned() };
+        let told = smart(&fault, Some(&data));
+        assert_eq!(told.next, "wattle replace 'my data' 'b b' --with DEVICE");
     }
 
     /// A dead server is forgotten by its own name, which may be another than its array's.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use wattle_server::events::FeedPosition;
 use wattle_server::protocol::events::FeedKind;
-use wattle_server::protocol::report::ArrayReport;
+use wattle_server::protocol::report::{ArrayReport, MemberReport};
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::{self, Servers};
 use wattle_server::time::rfc3339;
@@ -398,21 +398,19 @@ impl Memory {
 
 /// What the reasons of an array depend on.
 fn shape(array: &ArrayReport) -> String {
-    let members: String = array
-        .members
-        .iter()
-        .map(|member| format!("{}{}{}", member.state.word(), member.slow, member.bad_bytes))
-        .collect();
+    let member = |member: &MemberReport| {
+        let silent = member.silent_seconds > 0;
+        let remote = member.remote.as_ref().map(|remote| (remote.state, &remote.reason_code));
+        format!("{}{}{}{silent}{remote:?}", member.state.word(), member.slow, member.bad_bytes)
+    };
+    let members: String = array.members.iter().map(member).collect();
+    let spares: String = array.spares.iter().map(|spare| spare.state.word()).collect();
     let job = array.sync.as_ref().map(|job| format!("{}{}", job.action, job.paused)).unwrap_or_default();
     let scrub =
         array.scrubs.first().map(|scrub| format!("{}{}", scrub.run, scrub.outcome)).unwrap_or_default();
     format!(
-        "{} {} {:?} {members} {} {job} {scrub} {}",
-        array.slots,
-        array.synced,
-        array.health,
-        array.spares.len(),
-        array.paused
+        "{} {} {:?} {members} {spares} {job} {scrub} {} {}",
+        array.slots, array.synced, array.health, array.paused, array.read_only
     )
 }
 
@@ -420,4 +418,28 @@ fn shape(array: &ArrayReport) -> String {
 fn piece(name: &str, value: &impl Serialize) -> Bytes {
     let data = serde_json::to_string(value).unwrap_or_default();
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use wattle_server::fixtures::array;
+    use wattle_server::protocol::report::{SpareReport, SpareState};
+
+    use super::*;
+
+    /// What the page says of a member is asked for again as soon as that may be another thing.
+    #[test]
+    fn reasons_are_asked_for_again_when_they_may_be_others() {
+        let mut data = array("data", "raid5", &["a", "b", "c"]);
+        data.spares = vec![SpareReport { member: "s".to_owned(), state: SpareState::Spare, why: None }];
+        data.members[1].slow = true;
+        let slow = shape(&data);
+        data.members[1].silent_seconds = 20;
+        let silent = shape(&data);
+        assert_ne!(slow, silent);
+        data.members[1].silent_seconds = 21;
+        assert_eq!(shape(&data), silent, "not each second");
+        data.spares[0].state = SpareState::Refused;
+        assert_ne!(shape(&data), silent);
+    }
 }

@@ -74,7 +74,9 @@ pub struct SimulateArgs {
     pub sweep: Vec<String>,
     /// A published study, as it was set up, beside its figures.
     #[arg(long, value_name = "STUDY", value_enum,
-          conflicts_with_all = ["level", "members", "drives", "sweep", "chunk", "layout", "member_size", "degraded", "fresh"])]
+          conflicts_with_all = ["level", "members", "drives", "sweep", "chunk", "layout", "member_size", "degraded", "fresh",
+                                "consistency", "cores", "rw", "bs", "iodepth", "numjobs", "rwmixread", "size", "offset",
+                                "offset_increment", "norandommap", "fsync"])]
     pub preset: Option<PresetArg>,
     /// Draw what was swept, or the study, as SVG.
     #[arg(long, value_name = "FILE")]

@@ -240,6 +240,9 @@ fn what_cannot_be_simulated_is_an_error_of_usage() {
         ),
         (vec!["--preset", "field-notes-z"], "", &["field-notes-a"]),
         (vec!["--preset", "field-notes-a", "--level", "5"], "", &["--level"]),
+        (vec!["--preset", "field-notes-a", "--rw", "read"], "", &["--rw"]),
+        (vec!["--preset", "field-notes-a", "--iodepth", "1"], "", &["--iodepth"]),
+        (vec!["--preset", "field-notes-a", "--consistency", "resync"], "", &["--consistency"]),
         (vec![], "", &["--level"]),
     ] {
         let said = run(["simulate"].into_iter().chain(args.iter().copied()));

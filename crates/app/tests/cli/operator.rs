@@ -109,3 +109,12 @@ fn a_member_that_was_failed_by_order_is_told_so_without_metadata() {
     assert!(!why.text().contains("wattle add"), "{}", why.text());
     serve.stop();
 }
+
+/// A directory that is not there is not one without alerts.
+#[test]
+fn alerts_of_a_directory_that_is_not_there_are_refused() {
+    let room = Room::new();
+    let nowhere = room.name("nowhere");
+    run(["alerts", "list", "--state-dir", &nowhere]).failed(1, "WTL-0238", &[&nowhere]);
+    run(["alerts", "list", "--state-dir", &room.name("")]).ok();
+}

@@ -55,7 +55,7 @@ struct ChannelReport {
 /// # Errors
 /// What is kept cannot be read.
 pub fn run(args: &AlertListArgs) -> Result<(), Problem> {
-    let journal = Journal::at(&super::kept_in(&args.files)?);
+    let journal = Journal::at(&super::looked_at_in(&args.files)?);
     let (state, watched) = (journal.read()?, journal.is_watched());
     if args.json.json {
         return output::print_json(&report(&state, watched, args.all));

@@ -46,6 +46,21 @@ fn kept_in(files: &AlertFiles) -> Result<PathBuf, Problem> {
     })
 }
 
+/// The same, to look at what is there. One that was named and is not there is a slip of the pen, after
+/// which all would look well.
+fn looked_at_in(files: &AlertFiles) -> Result<PathBuf, Problem> {
+    let dir = kept_in(files)?;
+    if files.state_dir.is_some() && matches!(dir.try_exists(), Ok(false)) {
+        return Err(Problem::new(
+            Code::AlertJournal,
+            printable(&format!("{}: what alerts keep cannot be read", dir.display())),
+            "no such directory",
+            "name the directory of `wattle alerts watch`: --state-dir DIR",
+        ));
+    }
+    Ok(dir)
+}
+
 /// The file of settings. The usual one need not be there; one that was named and is not is a slip
 /// of the pen, after which no alert would be delivered.
 fn settings_file(files: &AlertFiles) -> Result<PathBuf, Problem> {

@@ -10,6 +10,7 @@ use wattle_server::socket::client::{Servers, on_no_array, silent, status};
 use crate::environment::runtime_dir;
 use crate::output;
 use crate::output::progress::mdstat_line;
+use crate::output::text::printable;
 
 /// Between two looks at what is being waited for: short at first, since small arrays are done at
 /// once.
@@ -183,10 +184,10 @@ impl ServedTarget {
     pub fn wait_until_filled(&self, member: &str) -> Result<ArrayReport, Problem> {
         let end = self.wait(|array| filled(array, member))?;
         let spare = end.spares.iter().any(|spare| is_meant(&spare.member, member));
-        output::note(&match spare {
+        output::note(&printable(&match spare {
             true => format!("{member} is a spare of {}", self.array.name),
             false => format!("{member} is in sync in {}", self.array.name),
-        });
+        }));
         Ok(end)
     }
 }

@@ -153,7 +153,8 @@ pub struct CheckArgs {
     pub name: String,
     /// Only what the bad-block log of this member lists: read and written anew from redundancy, and
     /// taken off the log.
-    #[arg(long, value_name = "MEMBER", conflicts_with_all = ["wait", "abort", "pause", "resume"])]
+    #[arg(long, value_name = "MEMBER", conflicts_with_all = ["wait", "abort", "pause", "resume"],
+          value_parser = name_text())]
     pub bad_blocks: Option<String>,
     /// Record what every member holds: the next check tells which of them rotted silently, and
     /// `repair --source record` makes that anew. What redundancy agrees on is taken for right.
@@ -185,7 +186,7 @@ pub struct RepairArgs {
     pub name: String,
     /// What is right where they do not agree: data, proof, majority, record, or a member of a
     /// mirror.
-    #[arg(long, value_name = "SOURCE")]
+    #[arg(long, value_name = "SOURCE", value_parser = name_text())]
     pub source: Option<String>,
     /// With --source record: record anew on the way.
     #[arg(long, conflicts_with_all = ["abort", "pause", "resume"])]
@@ -286,7 +287,7 @@ pub struct SetArgs {
     /// stripe_cache_size, read_ahead_kb, remote_timeout, paths, record, write_mostly, iops,
     /// read_iops, write_iops, bandwidth, read_bandwidth, write_bandwidth, client_iops,
     /// client_bandwidth, burst, weight, latency_goal. From iops on they are of volumes.
-    #[arg(value_name = "KEY=VALUE")]
+    #[arg(value_name = "KEY=VALUE", value_parser = name_text())]
     pub settings: Vec<String>,
     #[command(flatten)]
     pub runtime: Runtime,

@@ -9,6 +9,7 @@ use wattle_server::protocol::report::ArrayReport;
 use wattle_server::socket::client::ServerAnswer;
 
 use crate::cli::Json;
+use crate::output::text::printable;
 use crate::{output, saving};
 
 /// What a server did, and what was seen after it.
@@ -31,7 +32,7 @@ impl OrderReport {
 
     /// Reports what a server did.
     pub fn answer(&mut self, answer: ServerAnswer) {
-        output::note(&answer.message);
+        output::note(&printable(&answer.message));
         answer.undo_log.iter().for_each(|log| saving::tell_joined(log));
         self.messages.push(answer.message);
         self.undo_log = answer.undo_log.or(self.undo_log.take());

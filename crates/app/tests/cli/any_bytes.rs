@@ -68,7 +68,20 @@ fn an_array_on_members_of_any_name_is_made_served_shown_and_taken_back() {
     let order = |order: &str, member: &Path| {
         serve.command(&[OsStr::new(order), OsStr::new("data"), member.as_os_str()])
     };
-    order("fail", &members[1]).ok();
+    // Every option that takes a member.
+    let member = members[0].as_os_str();
+    let mostly = [OsStr::new("write_mostly="), member].join(OsStr::new(""));
+    let options: [&[&OsStr]; 3] = [
+        &["check".as_ref(), "data".as_ref(), "--bad-blocks".as_ref(), member],
+        &["repair".as_ref(), "data".as_ref(), "--source".as_ref(), member],
+        &["set".as_ref(), "data".as_ref(), &mostly],
+    ];
+    for words in options {
+        let said = serve.command(words);
+        assert!(!said.stderr.contains("UTF-8"), "{words:?}: {}", said.stderr);
+    }
+    let failed = order("fail", &members[1]).ok();
+    assert!(failed.stderr.contains("d \\xfe\\xe9'.i"), "{}", failed.stderr);
     let array = serve.array();
     let states: Vec<_> = array["members"].as_array().unwrap().iter().map(|member| &member["state"]).collect();
     assert_ne!(states[1], states[0], "{array:#}");

@@ -63,7 +63,10 @@ pub(super) const FAMILIES: &[Family] = &[
         "wattle_mismatch_sectors",
         "Sectors that did not agree, of the work under way or the last check or repair.",
     ),
-    gauge("wattle_last_scrub_timestamp_seconds", "When the last check or repair of the whole array was done."),
+    gauge(
+        "wattle_last_scrub_timestamp_seconds",
+        "When the last check or repair of the whole array was done.",
+    ),
     gauge(
         "wattle_last_scrub_mismatch_sectors",
         "Sectors that did not agree in the last check or repair of the whole array that was done.",

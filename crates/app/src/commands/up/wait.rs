@@ -102,6 +102,7 @@ fn end(stack: &StackConfig, judged: Judged) -> Result<Vec<String>, Problem> {
                 format!("attach what is missing, or see {}: members, [wait]", stack.file.display()),
             ));
         }
+        let missing = output::text::printable(&missing);
         output::note(&format!("{}: {missing} not there after {seconds} s: starting without", stack.name));
     }
     Ok(members)

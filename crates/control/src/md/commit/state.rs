@@ -447,7 +447,8 @@ impl MdState {
             .iter()
             .map(|role| if matches!(role, DeviceRole::Active(_)) { DeviceRole::Spare } else { *role })
             .collect();
-        for known in next.devices.iter().flatten().filter(|known| known.holds == Holds::Nothing) {
+        // What failed stays recorded as that when it has left its seat, until it is a spare again.
+        for known in next.devices.iter().flatten().filter(|known| known.holds == Holds::Spare) {
             if let Some(role) = roles.get_mut(known.superblock.dev_number() as usize) {
                 *role = DeviceRole::Spare;
             }

@@ -438,13 +438,23 @@ fn a_number_is_free_when_the_last_who_has_it_is_forgotten() {
     assert_eq!(state.roles()[1], DeviceRole::Spare);
 }
 
-/// A device that left is in no table any more; its number is free.
+/// A device that failed and left would be one that was just not there, and come back as it is: that
+/// it failed stays recorded, until it is a spare.
 #[test]
-fn who_left_is_in_no_table() {
+fn what_failed_stays_recorded_when_it_has_left() {
     let disks = superblocks(Version::V12, false, 0);
     let (state, _) = start(&disks).next(&members(false, &Seats::whole().failing(2)), NOW).unwrap();
+    let failed = MemberKey(2);
+    let superblock = state.superblock(failed).unwrap().clone();
+    let (mut state, _) = state.next(&members(false, &Seats::without(&[2])), NOW).unwrap();
+    state.forget(failed);
+    let role =
+        |round: &Round| round.members.iter().map(|write| write.superblock.role_of(2)).collect::<Vec<_>>();
+    let (mut state, round) = state.next(&members(true, &Seats::without(&[2])), NOW).unwrap();
+    assert_eq!(role(&round), [DeviceRole::Faulty; 3]);
+    state.admit(superblock, true);
     let (_, round) = state.next(&members(false, &Seats::without(&[2])), NOW).unwrap();
-    assert!(round.members.iter().all(|write| write.superblock.role_of(2) == DeviceRole::Spare));
+    assert_eq!(role(&round), [DeviceRole::Spare; 3]);
 }
 
 /// 0.90 has neither recovery offsets nor replacements: until it is whole, a member is a spare on

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use wattle_control::MemberAddress;
-use wattle_rt::{path_of_text, text_of_path};
+use wattle_rt::text_of_path;
 
 /// Where a member of the server `pid` can be opened, if it is a file or device of this machine.
 ///

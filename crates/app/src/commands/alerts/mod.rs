@@ -46,8 +46,8 @@ fn kept_in(files: &AlertFiles) -> Result<PathBuf, Problem> {
     })
 }
 
-/// The same, to look at what is there. One that was named and is not there is a slip of the pen, after
-/// which all would look well.
+/// The same, to look at what is there. One that was named and is not there is a slip of the pen,
+/// after which all would look well.
 fn looked_at_in(files: &AlertFiles) -> Result<PathBuf, Problem> {
     let dir = kept_in(files)?;
     if files.state_dir.is_some() && matches!(dir.try_exists(), Ok(false)) {

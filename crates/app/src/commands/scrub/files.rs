@@ -61,8 +61,8 @@ pub fn lines(found: &ScrubFiles, array: &str) -> Vec<String> {
     lines.iter().map(|line| printable(line)).collect()
 }
 
-/// The files on the places of a run, of an array of the server `pid`. Takes as long as reading the tree of each file system, and a
-/// minute for each more where sectors could not be compared.
+/// The files on the places of a run, of an array of the server `pid`. Takes as long as reading the
+/// tree of each file system, and a minute for each more where sectors could not be compared.
 pub fn of_run(access: &MemberAccess, pid: Option<u32>, array: &ArrayReport, run: &ScrubReport) -> ScrubFiles {
     let place = |found: &wattle_server::protocol::report::MismatchReport| {
         found.array_start_byte..found.array_start_byte.saturating_add(found.array_len_bytes)

@@ -61,8 +61,8 @@ fn array_lines(array: &ArrayReport) -> String {
     text
 }
 
-/// The number of a device as its superblock has it: a replacement has another than the member of its
-/// slot. Without metadata it is that of its place.
+/// The number of a device as its superblock has it: a replacement has another than the member of
+/// its slot. Without metadata it is that of its place.
 fn number(array: &ArrayReport, member: &str, place: usize) -> usize {
     let recorded = array.recorded.as_ref().and_then(|recorded| recorded.numbers.get(member));
     recorded.map_or(place, |number| *number as usize)

@@ -88,8 +88,8 @@ fn fifths(sync: &JobStatus) -> u64 {
 }
 
 /// When an array was seen first, by a clock that was right: one that was wrong by years then would
-/// make a check overdue at once, or never. It counts as seen now where it was seen in the future, or
-/// before it was made.
+/// make a check overdue at once, or never. It counts as seen now where it was seen in the future,
+/// or before it was made.
 pub fn first_seen(first_secs: u64, array: &ArrayReport, now_secs: u64) -> u64 {
     /// The year 2020: no clock that is right says less.
     const PLAUSIBLE_SECS: u64 = 1_577_836_800;

@@ -260,7 +260,8 @@ impl ArrayReport {
         Some(format!("{first}wattle add {} {device}", shell_word(&self.name)))
     }
 
-    /// The orders that put another member into the place of one that failed, as [`Self::add_order`].
+    /// The orders that put another member into the place of one that failed, as
+    /// [`Self::add_order`].
     #[must_use]
     pub fn renew_order(&self, failed: &str) -> Option<String> {
         let add = self.add_order("DEVICE")?;

@@ -1,7 +1,10 @@
 //! Partition tables: whose partitions are those of an array, and what is told of tables that are
 //! not as they should be.
 
-use crate::harness::{Room, run};
+use std::fs;
+
+use crate::harness::{Room, Serve, require, run, tool};
+use crate::luks::{luks2, passphrase};
 use crate::undo::put;
 
 /// A boot record: type, start and length of each entry, in sectors.
@@ -76,4 +79,68 @@ fn a_table_that_hides_partitions_says_so() {
     for part in ["p1", "p5", "p6"] {
         assert!(said.text().contains(&format!("chain:{part}")), "{}", said.text());
     }
+}
+
+/// Programs that format a drive as a whole leave the second copy of a GPT at its end. No system
+/// uses that table any more, and what is written to its partitions would go through what was made.
+#[test]
+fn what_is_left_of_a_gpt_does_not_outrank_what_was_made_since() {
+    if !["mke2fs", "mkfs.exfat", "mkfs.vfat", "cryptsetup"].into_iter().all(require) {
+        return;
+    }
+    let partitioned = |room: &Room| {
+        let (drive, image) = (room.device("drive", 64 << 20), room.device("image", 28 << 20));
+        run(["partition", &drive, "--part", "1:32M+28M", "--no-undo"]).ok();
+        tool("mke2fs", ["-q", "-t", "ext4", &image]);
+        put(&drive, 32 << 20, &fs::read(image).unwrap());
+        assert!(run(["ls", &drive]).ok().text().contains("lost+found"));
+        drive
+    };
+    for maker in [&["mkfs.exfat"][..], &["mkfs.vfat", "-I"]] {
+        let room = Room::new();
+        let drive = partitioned(&room);
+        tool(maker[0], maker[1..].iter().copied().chain([drive.as_str()]));
+        let said = run(["scan", &drive]).ok();
+        assert!(said.text().contains("what is left of an older GPT is not used"), "{}", said.text());
+        assert!(!said.text().contains("drive:p1"), "{}", said.text());
+        assert!(!run(["ls", &drive]).ok().text().contains("lost+found"), "{maker:?}");
+        let server = Serve::start(&room, &[], &[&drive]);
+        assert!(!server.said.contains("drive:p1"), "{}", server.said);
+        server.stop();
+    }
+    let room = Room::new();
+    let (drive, encrypted, key) = (partitioned(&room), room.device("encrypted", 64 << 20), passphrase(&room));
+    luks2(&encrypted, &[]);
+    put(&drive, 0, &fs::read(encrypted).unwrap()[..16 << 20]);
+    run(["ls", &drive]).failed(1, "WTL-0300", &["drive is encrypted"]);
+    let said = Serve::try_start(&room, &[], &[&drive]).err().expect("there is no key");
+    said.failed(1, "WTL-0300", &[]);
+    let server = Serve::start(&room, &["--passphrase-file", &key], &[&drive]);
+    assert!(server.said.contains("drive:luks") && !server.said.contains("drive:p1"), "{}", server.said);
+    server.stop();
+    // The table alone is used as before.
+    put(&drive, 0, &vec![0; 16 << 20]);
+    assert!(run(["ls", &drive]).ok().text().contains("lost+found"));
+}
+
+/// A header that lies elsewhere makes a drive with a table an encrypted one as well.
+#[test]
+fn a_partition_and_what_is_on_the_whole_drive_are_not_both_written() {
+    if !["mke2fs", "cryptsetup"].into_iter().all(require) {
+        return;
+    }
+    let room = Room::new();
+    let (drive, header, image) =
+        (room.device("drive", 64 << 20), room.device("header", 16 << 20), room.device("image", 28 << 20));
+    let (key, named) = (passphrase(&room), format!("{drive}={header}"));
+    luks2(&drive, &["--header", &header]);
+    put(&drive, 0, &mbr(&[(0x83, 65536, 57344)]));
+    tool("mke2fs", ["-q", "-t", "ext4", &image]);
+    put(&drive, 32 << 20, &fs::read(image).unwrap());
+    let with = ["--header", &named, "--passphrase-file", &key];
+    let said = Serve::try_start(&room, &with, &[&drive]).err().expect("both are on one drive");
+    said.failed(2, "WTL-0007", &["are both on", "one of them in a partition", "-V"]);
+    Serve::start(&room, &[&with[..], &["--read-only"]].concat(), &[&drive]).stop();
+    let inside = format!("{drive}:luks");
+    Serve::start(&room, &[&with[..], &["-V", &inside]].concat(), &[&drive]).stop();
 }

@@ -12,6 +12,7 @@ use crate::md::container::ContainerMetadata;
 use crate::members::{Member, Whole, partitions_of};
 use crate::nodes::MemberId;
 use crate::problem::{Code, Forced, Problem};
+use crate::signature::FoundSignature;
 
 /// What is said of a drive of Windows' Logical Disk Manager.
 const DYNAMIC_DISK: &str = "it is a dynamic disk of Windows (LDM): its volumes, spanned and mirrored ones too, are in a \
@@ -30,6 +31,17 @@ impl Scan {
             self.members.push(whole);
             return;
         };
+        if let Some(found) = whole.outranks(&table) {
+            // No system uses such a table. A write to one of its partitions would go over what
+            // was made on the drive since.
+            let note = format!(
+                "what is left of an older GPT is not used: no protective MBR announces it, and {} lies on the drive as a whole",
+                found.what
+            );
+            whole.note.get_or_insert(note);
+            self.members.push(whole);
+            return;
+        }
         let shared = Whole::new(whole.member.clone());
         let mut parts = Vec::new();
         for partition in table.partitions.iter().filter(|partition| partition.is_usable()) {
@@ -112,17 +124,33 @@ impl MemberScan {
         }
     }
 
+    /// What begins the drive as a whole, where its table is what is left of an older GPT: without a
+    /// protective MBR, and behind that.
+    fn outranks(&self, table: &PartitionTable) -> Option<&FoundSignature> {
+        let is_left_over = table.problems.contains(&TableProblem::NoProtectiveMbr);
+        let first = |is_meant: &dyn Fn(&&FoundSignature) -> bool| {
+            self.signatures.iter().filter(is_meant).min_by_key(|found| found.offset_bytes)
+        };
+        let copy = first(&|found| found.kind == Some(SignatureKind::Gpt))?;
+        let other = first(&|found| !is_of_table(found))?;
+        (is_left_over && other.offset_bytes < copy.offset_bytes).then_some(other)
+    }
+
     /// Whether nothing is on it but a partition table, and what tables leave of LUKS2. What a boot
     /// sector of a file system has in the place of a table's entries is code.
     fn is_only_a_table(&self) -> bool {
-        use SignatureKind::{Gpt, Luks2Second, Mbr};
-        let is_table = |kind| matches!(kind, Some(Mbr | Gpt | Luks2Second));
         self.facts.is_none()
             && self.physical.is_none()
             && self.superblocks.is_empty()
             && self.damaged.is_empty()
-            && self.signatures.iter().all(|signature| is_table(signature.kind))
+            && self.signatures.iter().all(is_of_table)
     }
+}
+
+/// Whether it is a partition table, or what tables leave of LUKS2.
+fn is_of_table(found: &FoundSignature) -> bool {
+    use SignatureKind::{Gpt, Luks2Second, Mbr};
+    matches!(found.kind, Some(Mbr | Gpt | Luks2Second))
 }
 
 /// What is there of a partition that ends past the end of the device, if that is a member of an

@@ -158,8 +158,8 @@ impl Stack {
         self.scan.members.iter().filter_map(MemberScan::not_opened)
     }
 
-    /// A member for which a key was given that does not open it, while an array that `volumes` lie
-    /// on lacks a member.
+    /// A member that is not open, without a key or with one that is not its, while an array that
+    /// `volumes` lie on lacks a member.
     ///
     /// # Errors
     /// That it may be what the array lacks.
@@ -399,6 +399,23 @@ impl Stack {
     /// Whether what is written to one member is written to the other: that one lies below it.
     #[must_use]
     pub fn lies_on(&self, upper: MemberId, lower: MemberId) -> bool {
+        self.all_below(upper).iter().any(|(_, below)| *below == lower)
+    }
+
+    /// The drive of which one of two members has a partition, and the other one what lies on it as
+    /// a whole: only one of them is what is there.
+    #[must_use]
+    pub fn shared_with_partition(&self, one: MemberId, other: MemberId) -> Option<MemberId> {
+        let is_part = |of: MemberId| matches!(self.scan.members[of].origin, MemberOrigin::Partition { .. });
+        let (one, other) = (self.all_below(one), self.all_below(other));
+        let shared = |(upper, drive): &(MemberId, MemberId)| {
+            other.iter().any(|(of, same)| same == drive && is_part(*of) != is_part(*upper))
+        };
+        one.iter().find(|used| shared(used)).map(|(_, drive)| *drive)
+    }
+
+    /// Every member that lies below another one, with what lies on it right there.
+    fn all_below(&self, upper: MemberId) -> Vec<(MemberId, MemberId)> {
         let below = |ix: MemberId| -> Vec<MemberId> {
             match self.scan.members[ix].origin {
                 MemberOrigin::Given => Vec::new(),
@@ -412,17 +429,18 @@ impl Stack {
                 }
             }
         };
-        let (mut todo, mut seen) = (below(upper), Vec::new());
-        while let Some(ix) = todo.pop() {
-            if ix == lower {
-                return true;
-            }
-            if !seen.contains(&ix) {
-                seen.push(ix);
-                todo.extend(below(ix));
+        let (mut todo, mut found) = (vec![upper], Vec::new());
+        while let Some(of) = todo.pop() {
+            for ix in below(of) {
+                if !found.iter().any(|(_, known)| *known == ix) {
+                    todo.push(ix);
+                }
+                if !found.contains(&(of, ix)) {
+                    found.push((of, ix));
+                }
             }
         }
-        false
+        found
     }
 
     /// What to know of a volume: of a logical one parts that are missing and what was done without,

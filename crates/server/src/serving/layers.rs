@@ -152,9 +152,23 @@ fn choose_of(
 fn refuse_one_on_another(stack: &Stack, volumes: &[NamedVolume]) -> Result<(), Problem> {
     for upper in volumes {
         for lower in volumes {
-            if let (Ok(above), Ok(below)) = (&upper.member, &lower.member)
-                && stack.lies_on(*above, *below)
-            {
+            let (Ok(above), Ok(below)) = (&upper.member, &lower.member) else { continue };
+            if let Some(drive) = stack.shared_with_partition(*above, *below) {
+                let drive = &stack.scan.members[drive].member.name;
+                return Err(Problem::new(
+                    Code::SeveralVolumes,
+                    format!(
+                        "{} and {} are both on {drive}, one of them in a partition",
+                        upper.name, lower.name
+                    ),
+                    "the partition table is older or newer than what lies on the drive as a whole: what is written to one goes over the other",
+                    format!(
+                        "look at both with --read-only, and serve the one that is there: -V {}",
+                        upper.name
+                    ),
+                ));
+            }
+            if stack.lies_on(*above, *below) {
                 return Err(Problem::new(
                     Code::SeveralVolumes,
                     format!("{} lies on {}, and both are to be written", upper.name, lower.name),

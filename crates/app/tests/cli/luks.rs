@@ -482,6 +482,26 @@ fn an_array_is_not_started_without_its_encrypted_half() {
         let said = Serve::try_start(&room, args, &members).err().expect("it lacks a member");
         said.failed(1, "WTL-0301", &["leave", "--read-only"]);
     }
+    for args in [&["--volume", "data"][..], &[]] {
+        let said = Serve::try_start(&room, args, &members).err().expect("it lacks a member");
+        said.failed(1, "WTL-0300", &["lacks a member", "leave", "--read-only"]);
+    }
     let server = Serve::start(&room, &["--read-only", "--passphrase-file", &wrong], &members);
+    server.stop();
+}
+
+/// What is encrypted on an array is no member that it lacks.
+#[test]
+fn what_lies_on_a_degraded_array_does_not_keep_it_from_being_served() {
+    if !require("cryptsetup") || !require("nbdcopy") {
+        return;
+    }
+    let room = Room::new();
+    let (halves, header) = (room.array("1", 2), room.device("header", 8 << 20));
+    luks2(&header, &["--luks2-metadata-size", "16k", "--luks2-keyslots-size", "256k", "--offset", "2048"]);
+    tool("truncate", ["-s", "1M", &header]);
+    served(&room, &[], &[&halves[0], &halves[1]], |uri| _ = tool("nbdcopy", [&header, uri]));
+    let server = Serve::start(&room, &[], &[&halves[0]]);
+    assert_eq!(server.array()["slots"], "[U_]");
     server.stop();
 }

@@ -165,15 +165,17 @@ impl Stack {
     /// That it may be what the array lacks.
     pub fn check_not_opened(&self, volumes: &[MemberId]) -> Result<(), Problem> {
         let lacking = self.below(volumes).arrays.into_iter();
-        let lacking = lacking.map(|array| &self.scan.arrays[array].assembly);
-        let Some(array) = lacking.into_iter().find(|assembly| !assembly.missing().is_empty()) else {
-            return Ok(());
-        };
-        let refused = self.scan.members.iter().find_map(|seen| match &seen.encryption {
-            Some(Encryption { state: LockState::Refused(problem), .. }) => Some((&seen.member.name, problem)),
-            _ => Some((&seen.member.name, seen.layer_problem()?)),
+        let lacking = lacking.filter(|&array| !self.scan.arrays[array].assembly.missing().is_empty());
+        // What lies on an array is no member of that.
+        let closed = lacking.flat_map(|array| {
+            let elsewhere = move |ix: &MemberId| !self.below(&[*ix]).arrays.contains(&array);
+            let closed = self.scan.members.ids().filter(elsewhere);
+            closed.map(move |ix| (array, &self.scan.members[ix]))
         });
-        let Some((name, problem)) = refused else { return Ok(()) };
+        let mut closed =
+            closed.filter_map(|(array, seen)| Some((array, &seen.member.name, seen.not_opened()?)));
+        let Some((array, name, problem)) = closed.next() else { return Ok(()) };
+        let array = &self.scan.arrays[array].assembly;
         Err(Problem::new(
             problem.code,
             format!("{} lacks a member, and {}", array.name(), problem.what),

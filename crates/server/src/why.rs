@@ -393,6 +393,17 @@ mod tests {
         assert!(report.decisions.iter().any(|decision| decision.why.contains("record that it failed")));
     }
 
+    #[test]
+    fn a_member_that_cannot_come_back_has_its_own_reason() {
+        let mut data = array("data", "raid1", &["a", "b"]);
+        let why = Some("its logical blocks have 4096 bytes".to_owned());
+        data.spares = vec![SpareReport { member: "old:luks".to_owned(), state: SpareState::Returning, why }];
+        let report = running(&data, &Events::default(), &[]);
+        let decision = report.decisions.last().unwrap();
+        assert_eq!(decision.why, "its logical blocks have 4096 bytes");
+        assert_eq!(nexts(&report), ["wattle add data old:luks"]);
+    }
+
     /// To replace a drive that answers nothing would wait for it.
     #[test]
     fn a_member_that_answers_nothing_is_to_be_failed() {

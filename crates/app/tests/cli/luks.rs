@@ -505,3 +505,35 @@ fn what_lies_on_a_degraded_array_does_not_keep_it_from_being_served() {
     assert_eq!(server.array()["slots"], "[U_]");
     server.stop();
 }
+
+/// What is in an encrypted device has a name and no path: the name that `why` shows is enough,
+/// wherever the command is typed.
+#[test]
+fn an_encrypted_half_that_was_left_behind_is_added_by_its_name() {
+    if !["cryptsetup", "nbdcopy", "qemu-io"].into_iter().all(require) {
+        return;
+    }
+    let room = Room::new();
+    let key = passphrase(&room);
+    let halves = room.blank(2, 16 << 20);
+    run(["create", "data", "--level", "1", "--bitmap", "none", &halves[0], &halves[1]]).ok();
+    let image = room.device("disk", 48 << 20);
+    luks2(&image, &[]);
+    served(&room, &["--passphrase-file", &key], &[&image], |uri| _ = tool("nbdcopy", [&halves[1], uri]));
+    served(&room, &[], &[&halves[0]], |uri| {
+        _ = tool("qemu-io", ["-f", "raw", "-c", "write -q -P 0x33 64k 64k", uri]);
+    });
+    let bin = env!("CARGO_BIN_EXE_wattle");
+    let script = format!(
+        "set -e; {bin} why data > why; cd /; {bin} add data disk:luks --wait; {bin} status data > $OLDPWD/status"
+    );
+    let mut command = super::harness::wattle();
+    command.args(["serve", "member-0", "disk", "--passphrase-file", &key, "--run", &script]);
+    command.env("WATTLE_RUNTIME_DIR", room.path("run")).env("WATTLE_STATE_DIR", room.path("state"));
+    let done = super::harness::said(command.current_dir(room.dir.path()).output().unwrap());
+    assert_eq!(done.status, 0, "{}", done.stderr);
+    let why = fs::read_to_string(room.path("why")).unwrap();
+    assert!(why.contains("wattle add data disk:luks\n"), "{why}");
+    let status = fs::read_to_string(room.path("status")).unwrap();
+    assert!(status.contains("[UU]"), "{status}");
+}

@@ -58,14 +58,14 @@ async fn bring_back(array: &RunningArray) {
         }
         let has_failed = who.failed && member.device.link().is_none();
         if has_failed || who.recovery != MemberRecovery::Regions {
-            array.keep_returning(who, member);
+            array.keep_returning(who, member, None);
             continue;
         }
         let name = member.name.clone();
         if let Err(problem) = array.re_add(who, member.clone()).await {
             let away = array.event_member(None, &name);
-            array.tell(ArrayEvent::StaysAway { member: away, problem: Box::new(problem) });
-            array.keep_returning(who, member);
+            array.tell(ArrayEvent::StaysAway { member: away, problem: Box::new(problem.clone()) });
+            array.keep_returning(who, member, Some(problem));
         }
     }
 }

@@ -228,17 +228,18 @@ impl Served {
             report.recorded = now.or(report.recorded);
         }
         if let Some(kept) = &self.kept {
+            let told = |problem: Problem| format!("{}: {}", problem.what, problem.why);
             let spare = |(member, refused): (String, Option<Problem>)| SpareReport {
                 member,
                 state: if refused.is_some() { SpareState::Refused } else { SpareState::Spare },
-                why: refused.map(|problem| format!("{}: {}", problem.what, problem.why)),
+                why: refused.map(told),
             };
-            report.spares = kept.running.spares().into_iter().map(spare).collect();
-            let returning = kept.running.returning().into_iter();
-            report.spares.extend(returning.map(|(member, who)| SpareReport {
+            let running = &kept.running;
+            report.spares = running.spares().into_iter().map(spare).collect();
+            report.spares.extend(running.stays_away().into_iter().map(|(member, who, problem)| SpareReport {
                 member,
                 state: SpareState::Returning,
-                why: Some(report::why_it_waits(&who).to_owned()),
+                why: Some(problem.map_or_else(|| report::why_it_waits(&who).to_owned(), told)),
             }));
         }
         if let Some(kept) = &self.kept {

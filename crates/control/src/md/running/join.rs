@@ -9,6 +9,7 @@ use wattle_format::md::{DeviceFlags, Features, Superblock, Uuid};
 use wattle_rt::{BufMut, Device, Durability, Either, IoError, race};
 
 use super::look::shown;
+use super::spares::Returning;
 use super::{Known, Newcomer, RunningArray, Terms};
 use crate::events::{ArrayEvent, EventPlace, Filling};
 use crate::md::admit::{self, Admission, ArrayNow, OfferedDevice, Seat, WantedSeat, admit};
@@ -18,7 +19,6 @@ use crate::md::bookkeeping;
 use crate::md::commit::{self, MdMetadata};
 use crate::md::create::PlannedWrite;
 use crate::md::ppl;
-use crate::md::start::ClaimedMember;
 use crate::problem::{Code, Forced, Problem, shell_word};
 use crate::signature::FoundSignature;
 use crate::undo::{self, UndoDirectory, UndoSite};
@@ -29,10 +29,10 @@ impl RunningArray {
     pub(super) async fn open(&self, name: &str, device_uuid: Uuid) -> Result<Newcomer, Problem> {
         // Those that may come back are open already. One across a network may have ended since, and
         // is opened anew.
-        let found = self.same_place(name, self.returning_names()).await;
-        let is_named = |member: &ClaimedMember| found.as_ref() == Some(&member.name);
-        let returning = self.returning.borrow().iter().find(|(_, member)| is_named(member)).cloned();
-        if let Some((_, member)) = returning
+        let found = self.find_returning(name).await;
+        let is_named = |away: &&Returning| found.as_ref() == Some(&away.member.name);
+        let returning = self.returning.borrow().iter().find(is_named).map(|away| away.member.clone());
+        if let Some(member) = returning
             && !self.has_ended(&member.device).await
         {
             let superblock = member.written_superblock()?;
@@ -63,7 +63,7 @@ impl RunningArray {
         let device = newcomer.device.clone();
         let seat = self.in_time(&device, self.join(newcomer, None, place, terms)).await?;
         let returned = self.same_place(&name, self.returning_names()).await;
-        self.returning.borrow_mut().retain(|(_, other)| Some(&other.name) != returned.as_ref());
+        self.returning.borrow_mut().retain(|away| Some(&away.member.name) != returned.as_ref());
         Ok(seat)
     }
 

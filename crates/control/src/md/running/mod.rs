@@ -39,7 +39,7 @@ use crate::problem::{Code, Forced, Problem, shell_word};
 use crate::undo::Recorder;
 use problems::{made_up, not_a_member};
 use remote::{Away, REMOTE_TIMEOUT};
-use spares::Refused;
+use spares::{Refused, Returning};
 
 /// How long an order to fail a member waits for its turn before that member is given up.
 const TURN_TIME: Duration = Duration::from_secs(1);
@@ -147,7 +147,7 @@ pub struct RunningArray {
     books: Option<Rc<MdMetadata>>,
     devices: RefCell<BTreeMap<MemberKey, Known>>,
     /// Members that may come back.
-    returning: RefCell<Vec<(ReAddCandidate, ClaimedMember)>>,
+    returning: RefCell<Vec<Returning>>,
     /// The smallest write that clients may send to members.
     block_bytes: u32,
     /// One device is opened and looked at at a time: one that is named twice is found out. Orders
@@ -196,7 +196,7 @@ impl RunningArray {
             handle,
             books,
             devices: RefCell::new(devices),
-            returning: RefCell::new(returning),
+            returning: RefCell::new(returning.into_iter().map(Returning::from).collect()),
             block_bytes,
             incoming: Semaphore::new(1),
             turn: Semaphore::new(1),
@@ -270,12 +270,6 @@ impl RunningArray {
         let named =
             |(key, known): (&MemberKey, &Known)| Some((known.name.clone(), state.superblock(*key)?.clone()));
         devices.iter().filter_map(named).collect()
-    }
-
-    /// Names of the members that may come back, with their slot and what has to be written on them.
-    #[must_use]
-    pub fn returning(&self) -> Vec<(String, ReAddCandidate)> {
-        self.returning.borrow().iter().map(|(who, member)| (member.name.clone(), *who)).collect()
     }
 
     /// By seat, the names of the devices.
@@ -637,14 +631,6 @@ impl RunningArray {
     /// One order at a time.
     pub(crate) fn turn(&self) -> &Semaphore {
         &self.turn
-    }
-
-    pub(crate) fn take_returning(&self) -> Vec<(ReAddCandidate, ClaimedMember)> {
-        std::mem::take(&mut self.returning.borrow_mut())
-    }
-
-    pub(crate) fn keep_returning(&self, who: ReAddCandidate, member: ClaimedMember) {
-        self.returning.borrow_mut().push((who, member));
     }
 
     /// Slots without a working member, if the array can be given members.

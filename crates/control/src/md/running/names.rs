@@ -1,9 +1,10 @@
 //! What the names mean that an operator gives.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use wattle_engine::MemberKey;
-use wattle_rt::{Either, race};
+use wattle_rt::{Either, path_of_text, race};
 
 use super::RunningArray;
 use super::problems::not_a_member;
@@ -56,12 +57,30 @@ impl RunningArray {
         };
         let mut returning = self.returning.borrow_mut();
         let before = returning.len();
-        returning.retain(|(_, who)| Some(&who.name) != found.as_ref());
+        returning.retain(|away| Some(&away.member.name) != found.as_ref());
         returning.len() < before
     }
 
     pub(super) fn returning_names(&self) -> Vec<String> {
-        self.returning.borrow().iter().map(|(_, member)| member.name.clone()).collect()
+        self.returning.borrow().iter().map(|away| away.member.name.clone()).collect()
+    }
+
+    /// The member that may come back which `name` means: by where the name leads; or, where that is
+    /// nowhere, by the end of the path. What is in an encrypted device, or a volume of another
+    /// array, has a name and no path, and a command elsewhere makes a path of it.
+    pub(super) async fn find_returning(&self, name: &str) -> Option<String> {
+        let names = self.returning_names();
+        if let Some(found) = self.same_place(name, names.clone()).await {
+            return Some(found);
+        }
+        let ends_so = |other: &String| name.ends_with(&format!("/{}", other.trim_start_matches("./")));
+        let [found] = &names.into_iter().filter(ends_so).collect::<Vec<_>>()[..] else { return None };
+        let path = path_of_text(name).into_owned();
+        let looked = self.core.offload(move || std::fs::symlink_metadata(path));
+        match race(looked, self.core.sleep(RESOLVE_TIME)).await {
+            Either::First(Ok(Err(error))) if error.kind() == ErrorKind::NotFound => Some(found.clone()),
+            _ => None,
+        }
     }
 
     /// Which of these names leads to the same file or device as `name`. Threads look, for a file

@@ -1,4 +1,5 @@
-//! The spares of an array that runs: which wait for a slot, and which did not take one.
+//! The spares of an array that runs: which wait for a slot, and which did not take one. Members
+//! that may come back, and why they did not.
 
 use std::time::Duration;
 
@@ -7,6 +8,8 @@ use wattle_rt::Instant;
 
 use super::{Known, RunningArray};
 use crate::events::EventMember;
+use crate::md::assemble::ReAddCandidate;
+use crate::md::start::ClaimedMember;
 use crate::problem::Problem;
 
 /// Why and when a spare did not take a slot.
@@ -18,6 +21,21 @@ pub(super) struct Refused {
     pause: Duration,
 }
 
+/// A member that may come back.
+#[derive(Debug, Clone)]
+pub(super) struct Returning {
+    pub(super) who: ReAddCandidate,
+    pub(super) member: ClaimedMember,
+    /// It was tried, and this is in its way.
+    problem: Option<Problem>,
+}
+
+impl From<(ReAddCandidate, ClaimedMember)> for Returning {
+    fn from((who, member): (ReAddCandidate, ClaimedMember)) -> Self {
+        Self { who, member, problem: None }
+    }
+}
+
 /// A spare that was refused is tried again after so long, and after a change of the array not
 /// sooner: what the attempt itself changed is none.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
@@ -26,6 +44,33 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(3600);
 
 impl RunningArray {
+    /// Names of the members that may come back, with their slot and what has to be written on them.
+    #[must_use]
+    pub fn returning(&self) -> Vec<(String, ReAddCandidate)> {
+        self.returning.borrow().iter().map(|away| (away.member.name.clone(), away.who)).collect()
+    }
+
+    /// The same; of those that were tried and did not come back, why.
+    #[must_use]
+    pub fn stays_away(&self) -> Vec<(String, ReAddCandidate, Option<Problem>)> {
+        let returning = self.returning.borrow();
+        returning.iter().map(|away| (away.member.name.clone(), away.who, away.problem.clone())).collect()
+    }
+
+    pub(crate) fn take_returning(&self) -> Vec<(ReAddCandidate, ClaimedMember)> {
+        let returning = std::mem::take(&mut *self.returning.borrow_mut());
+        returning.into_iter().map(|away| (away.who, away.member)).collect()
+    }
+
+    pub(crate) fn keep_returning(
+        &self,
+        who: ReAddCandidate,
+        member: ClaimedMember,
+        problem: Option<Problem>,
+    ) {
+        self.returning.borrow_mut().push(Returning { who, member, problem });
+    }
+
     /// Names of the spares; of those that did not take a slot when they should have, why.
     #[must_use]
     pub fn spares(&self) -> Vec<(String, Option<Problem>)> {

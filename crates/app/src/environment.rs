@@ -99,6 +99,12 @@ pub fn typed() -> String {
     words.join(" ")
 }
 
+/// Whether an option of the command names a key, or has a passphrase asked for.
+pub fn typed_keys() -> bool {
+    const OPTIONS: [&str; 4] = ["--unlock", "--passphrase-file", "--key-file", "--volume-key-file"];
+    std::env::args().any(|word| OPTIONS.contains(&word.split('=').next().unwrap_or_default()))
+}
+
 /// Seconds since 1970 as C's `ctime` has them in local time, 24 characters: `Tue Nov 24 12:32:27
 /// 2026`.
 pub fn local_time(secs: u64) -> String {

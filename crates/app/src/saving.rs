@@ -12,7 +12,7 @@ use wattle_server::protocol::SavingOrder;
 use wattle_server::saving::{self, save_start, undo_dir};
 
 use crate::cli::SavingArgs;
-use crate::environment::{now, state_dir, typed};
+use crate::environment::{now, state_dir, typed, typed_keys};
 use crate::output::text::printable;
 use crate::{members, output};
 
@@ -122,6 +122,10 @@ pub async fn carry_out(
 /// Says how to take back what is about to be done.
 pub fn tell(log: &Path) {
     saving::note(&output::log(), log);
+    // What is in an encrypted device is found again only where that is opened.
+    if typed_keys() {
+        output::note("with the same options that name keys or ask for them");
+    }
 }
 
 /// The same of a member that an array took, or is filling.

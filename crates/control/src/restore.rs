@@ -164,7 +164,9 @@ pub async fn find(
                 None => {
                     let bytes = what.sectors.saturating_mul(SECTOR_BYTES as u64);
                     missing.push(format!("{} ({bytes} bytes)", what.name));
-                    blocked = blocked.or(stack.blocked_by().filter(|_| what.place != UndoTargetKind::Member));
+                    let not_started = || stack.blocked_by().filter(|_| what.place != UndoTargetKind::Member);
+                    let is_closed = || stack.not_opened().next();
+                    blocked = blocked.or_else(|| not_started().cloned()).or_else(is_closed);
                     continue;
                 }
             },
@@ -179,7 +181,7 @@ pub async fn find(
         found.push(one);
     }
     if !missing.is_empty() && (found.is_empty() || !forced.has(Check::MissingMember)) {
-        return Err(missing_members(&missing, found.len(), blocked, &others(stack, &found)));
+        return Err(missing_members(&missing, found.len(), blocked.as_ref(), &others(stack, &found)));
     }
     Ok(found)
 }
@@ -406,8 +408,8 @@ fn missing_members(
         // They may lie on what does not start.
         Some(blocked) => (
             format!(
-                "not everything can be looked into: {}: {}; nothing was written",
-                blocked.what, blocked.why
+                "not everything can be looked into: {} ({}): {}; nothing was written",
+                blocked.what, blocked.code, blocked.why
             ),
             blocked.next.clone(),
         ),

@@ -537,3 +537,24 @@ fn an_encrypted_half_that_was_left_behind_is_added_by_its_name() {
     let status = fs::read_to_string(room.path("status")).unwrap();
     assert!(status.contains("[UU]"), "{status}");
 }
+
+/// Undo of what was made in an encrypted device says that it wants the key.
+#[test]
+fn what_was_made_inside_is_taken_back_with_the_key() {
+    if !require("cryptsetup") {
+        return;
+    }
+    let room = Room::new();
+    let (key, image) = (passphrase(&room), room.device("disk", 48 << 20));
+    luks2(&image, &[]);
+    let before = fs::read(&image).unwrap();
+    let words = format!("pv create --on {image}:luks --passphrase-file {key}");
+    let made = super::undo::saving(&room, &words, std::slice::from_ref(&image)).ok();
+    assert!(made.stderr.contains("with the same options that name keys"), "{}", made.stderr);
+    assert!(fs::read(&image).unwrap() != before);
+    let undo = format!("undo {}", super::undo::log_of(&made));
+    let said = super::undo::saving(&room, &undo, &[]);
+    said.failed(3, "WTL-0184", &["WTL-0300", "is encrypted", "--passphrase-file"]);
+    super::undo::saving(&room, &format!("{undo} --passphrase-file {key}"), &[]).ok();
+    assert!(fs::read(&image).unwrap() == before);
+}

@@ -36,6 +36,9 @@ struct Report {
     arrays: Vec<ArrayReport>,
     /// By which it is taken back.
     undo_log: Option<String>,
+    /// By which what was changed before is taken back after that, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    earlier_undo_logs: Vec<String>,
     /// What keeps that release from opening an array; absent if nothing does.
     problem: Option<ErrorReport>,
 }
@@ -78,25 +81,41 @@ struct Looked {
     report: Report,
     /// What keeps the release asked about from opening an array.
     problem: Option<Problem>,
-    /// What is to be taken back, and where it is found again.
+    /// What is to be taken back first, and where it is found again: of arrays that no other one
+    /// of them lies on.
     changes: Vec<BlockStatement>,
     sites: Sites,
+    /// Those others are to be changed after that.
+    has_more: bool,
 }
 
 /// # Errors
 /// A member is in use, or cannot be read, saved or written.
 pub fn run(access: &MemberAccess, args: &CompatArgs, screen: Screen) -> Result<ExitCode, Problem> {
-    let scan = members::look(access, &args.members, &args.force)?;
-    let looked = members::run(&args.engine, CORES_MAX, async |core| {
-        let stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
-        let looked = look(&stack, args);
-        // Nothing was written, so there is nothing to record and nothing that could fail.
-        let _ = stack.close(&core).await;
-        looked
-    })?;
-    let Looked { mut report, problem, changes, sites } = looked;
-    if problem.is_none() && !args.dry_run && !changes.is_empty() {
-        report.undo_log = write(access, args, &changes, &sites)?;
+    let Looked { mut report, problem, mut changes, mut sites, mut has_more } = look_once(access, args)?;
+    if problem.is_none() && !args.dry_run {
+        let mut logs = Vec::new();
+        // A member of an upper array is written where the lower ones run, and they write their
+        // superblocks then: they come after it.
+        for _ in 0..report.arrays.len() {
+            if changes.is_empty() {
+                break;
+            }
+            logs.extend(write(access, args, &changes, &sites)?);
+            if !has_more {
+                break;
+            }
+            let again = look_once(access, args)?;
+            if let Some(problem) = again.problem {
+                return Err(problem);
+            }
+            (changes, sites, has_more) = (again.changes, again.sites, again.has_more);
+        }
+        if logs.len() > 1 {
+            output::note("the last of these logs is taken back first");
+        }
+        report.undo_log = logs.pop();
+        report.earlier_undo_logs = logs.into_iter().rev().collect();
     }
     report.problem = problem.as_ref().map(ErrorReport::from);
     if args.json.json {
@@ -111,6 +130,17 @@ pub fn run(access: &MemberAccess, args: &CompatArgs, screen: Screen) -> Result<E
     })
 }
 
+fn look_once(access: &MemberAccess, args: &CompatArgs) -> Result<Looked, Problem> {
+    let scan = members::look(access, &args.members, &args.force)?;
+    members::run(&args.engine, CORES_MAX, async |core| {
+        let stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
+        let looked = look(&stack, args);
+        // Nothing was written, so there is nothing to record and nothing that could fail.
+        let _ = stack.close(&core).await;
+        looked
+    })
+}
+
 fn look(stack: &Stack, args: &CompatArgs) -> Result<Looked, Problem> {
     let scan = &stack.scan;
     // Says why where there is none.
@@ -118,6 +148,7 @@ fn look(stack: &Stack, args: &CompatArgs) -> Result<Looked, Problem> {
         scan.find(None)?;
     }
     let (mut arrays, mut changes, mut problem) = (Vec::new(), Vec::new(), None);
+    let mut highest = 0;
     for array in scan.arrays.iter() {
         let statements = block_statements(scan, array);
         let obstacles = args.linux.map_or(Vec::new(), |linux| obstacles(scan, array, linux));
@@ -131,20 +162,28 @@ fn look(stack: &Stack, args: &CompatArgs) -> Result<Looked, Problem> {
         arrays.push(array_report(stack, array, &statements, &obstacles, args.linux.map(|_| refused.is_ok())));
         problem = problem.or(refused.err());
         if taken_back {
-            changes.extend(statements);
+            // One that lies on another has more below it.
+            let height = stack.below(&array.members).arrays.len();
+            highest = highest.max(height);
+            changes.extend(statements.into_iter().map(|statement| (height, statement)));
         }
     }
-    let members: Vec<MemberId> = changes.iter().map(|statement| statement.member).collect();
+    let members: Vec<MemberId> = changes.iter().map(|(_, statement)| statement.member).collect();
     let problem = problem.or(stack.check_left_behind(&members, members::forced(&args.force)).err());
+    let (first, later): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(height, _)| *height == highest);
+    let changes: Vec<_> = first.into_iter().map(|(_, statement)| statement).collect();
+    let members: Vec<MemberId> = changes.iter().map(|statement| statement.member).collect();
     let report = Report {
         schema_version: SCHEMA_VERSION,
         dry_run: args.dry_run || problem.is_some(),
         linux: args.linux.map(show),
         arrays,
         undo_log: None,
+        earlier_undo_logs: Vec::new(),
         problem: None,
     };
-    Ok(Looked { report, problem, changes, sites: Sites::of(stack, &members) })
+    let sites = Sites::of(stack, &members);
+    Ok(Looked { report, problem, changes, sites, has_more: !later.is_empty() })
 }
 
 fn refusal(array: &ArrayScan, linux: Release, obstacle: &Obstacle) -> Problem {

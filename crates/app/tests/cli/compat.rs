@@ -112,3 +112,41 @@ fn members_in_use_are_left_alone() {
     assert!(members.iter().all(|member| superblock(member).logical_block_size() == Some(512)));
     serve.stop();
 }
+
+/// Arrays on arrays: the upper one is written where the lower ones run, and these after it.
+#[test]
+fn arrays_that_lie_on_arrays_are_made_ready_too() {
+    let room = Room::new();
+    let members = room.blank(4, 16 << 20);
+    for (name, pair) in [("a0", &members[..2]), ("a1", &members[2..])] {
+        let create = ["create", name, "--level", "1", "--assume-clean", "--no-undo"].map(str::to_owned);
+        run(create.iter().chain(pair)).ok();
+    }
+    let halves: Vec<String> = ["half-0", "half-1"].map(|name| room.device(name, 12 << 20)).to_vec();
+    let create = ["create", "top", "--level", "0", "--chunk", "64K", "--no-undo"].map(str::to_owned);
+    run(create.iter().chain(&halves)).ok();
+    halves.iter().for_each(|half| state(half, 512));
+    for (half, pair) in halves.iter().zip([&members[..2], &members[2..]]) {
+        // The volume of a mirror begins where its data does.
+        let superblock = superblock(&pair[0]);
+        let bytes = fs::read(half).unwrap();
+        let len = (superblock.size_sectors() * 512).min(bytes.len() as u64) as usize;
+        pair.iter().for_each(|member| put(member, superblock.data_offset_sectors() * 512, &bytes[..len]));
+    }
+    members.iter().for_each(|member| state(member, 512));
+    let all_stated = || {
+        let said = run(["compat", "--json"].map(str::to_owned).iter().chain(&members)).ok().json();
+        let arrays = said["arrays"].as_array().unwrap();
+        assert_eq!(arrays.len(), 3, "{said}");
+        arrays.iter().map(|array| array["stated"].as_array().unwrap().len()).collect::<Vec<_>>()
+    };
+    assert_eq!(all_stated(), [2, 2, 2]);
+    let said = saving(&room, "compat --json --for 6.12", &members).ok().json();
+    assert_eq!(all_stated(), [0, 0, 0]);
+    let earlier = said["earlier_undo_logs"].as_array().unwrap();
+    assert_eq!(earlier.len(), 1, "{said}");
+    for log in [&said["undo_log"], &earlier[0]] {
+        saving(&room, &format!("undo {}", log.as_str().unwrap()), &[]).ok();
+    }
+    assert_eq!(all_stated(), [2, 2, 2]);
+}

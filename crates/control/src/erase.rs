@@ -6,6 +6,7 @@
 //! would be left, until nothing is recognised any more: behind the first copy of a partition table
 //! there is a second one.
 
+use wattle_format::bcache::BackingState;
 use wattle_format::md::{RawSuperblock, SUPERBLOCK_BYTES};
 use wattle_format::probe;
 
@@ -102,7 +103,7 @@ pub fn writes(site: usize, traces: &[Trace]) -> impl Iterator<Item = CoveredWrit
 }
 
 /// What speaks against erasing a member: an array that may be running elsewhere, a volume group
-/// that has it.
+/// that has it, writes that are only in a cache.
 #[must_use]
 pub fn refusal(stack: &Stack, member: MemberId) -> Option<Problem> {
     let name = &stack.scan.members[member].member.name;
@@ -120,6 +121,26 @@ pub fn refusal(stack: &Stack, member: MemberId) -> Option<Problem> {
             "it may be running elsewhere, or need this member to be made whole: its superblocks do not tell",
             "stop it first (`wattle stop`, `mdadm --stop`); --force=in-use erases it all the same",
         );
+    }
+    if let Some(bcache) = &stack.scan.members[member].bcache {
+        let bytes = bcache.only_there_bytes(&stack.scan.members[member].member);
+        let next = "let Linux write them back first (`echo 1 > /sys/block/bcache0/bcache/detach`); --force=in-use erases it all the same";
+        if bytes > 0 {
+            return refuse(
+                format!("{name} is a cache device of bcache, and has {bytes} bytes that are only there"),
+                "these are writes that were acknowledged, and its backing devices lack them",
+                next,
+            );
+        }
+        if bcache.state() == Some(BackingState::Dirty) {
+            return refuse(
+                format!(
+                    "{name} is a backing device of bcache, and dirty: its newest writes are only on its cache"
+                ),
+                "without its superblock what the cache has cannot be brought to its place any more",
+                next,
+            );
+        }
     }
     let group = stack.groups.iter().find(|group| group.devices.contains(&Some(member)))?;
     refuse(

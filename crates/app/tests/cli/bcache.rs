@@ -246,3 +246,18 @@ fn a_damaged_cache_is_refused_with_the_place() {
     let said = run(["cat", &first, &cache]).ok();
     assert!(sum(&said.stdout) != expected("backing-0") && said.stderr.contains("used without its cache"));
 }
+
+/// Writes that were acknowledged and are only in a cache go with its superblock.
+#[test]
+fn a_cache_with_what_is_only_there_is_not_erased() {
+    let room = Room::new();
+    let Some([cache, first, _]) = loaded(&room) else { return };
+    for members in [&[&cache][..], &[&cache, &first], &[&first, &cache]] {
+        let erase = ["erase", "--dry-run"].into_iter().chain(members.iter().map(|member| member.as_str()));
+        let said = room.untouched(|| run(erase.clone()));
+        said.failed(3, "WTL-0185", &["only"]);
+        run(erase.chain(["--force=in-use"])).ok();
+    }
+    room.untouched(|| run(["erase", "--dry-run", &cache])).failed(3, "WTL-0185", &["that are only there"]);
+    room.untouched(|| run(["erase", "--dry-run", &first])).failed(3, "WTL-0185", &["and dirty"]);
+}

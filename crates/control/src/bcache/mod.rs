@@ -110,6 +110,20 @@ impl BcacheDevice {
         Ok(())
     }
 
+    /// Of a cache device, what backing devices lack of what it has, bytes: as it was read with one
+    /// of them, or else is read now. 0 where that cannot be told.
+    pub(crate) fn only_there_bytes(&self, member: &Member) -> u64 {
+        match (&self.superblock.role, &self.contents) {
+            (BcacheRole::Backing { .. }, _) | (_, Some(Err(_))) => 0,
+            (_, Some(Ok(contents))) => contents.dirty_bytes(),
+            (_, None) => {
+                let read = |at_bytes, len_bytes| member.read(at_bytes, len_bytes);
+                let contents = CacheSet::read(member.device.size_bytes(), false, &read);
+                contents.map_or(0, |contents| contents.dirty_bytes())
+            }
+        }
+    }
+
     /// The id of its caches, as text.
     #[must_use]
     pub fn set_uuid(&self) -> String {

@@ -94,6 +94,12 @@ impl CacheSet {
         let (inode, another) = (inodes.next()?, inodes.next());
         another.is_none().then(|| self.runs.get(&inode).cloned().unwrap_or_default())
     }
+
+    /// What backing devices lack of what it has, bytes.
+    pub fn dirty_bytes(&self) -> u64 {
+        let dirty = self.runs.values().flat_map(|runs| runs.iter()).filter(|run| run.is_dirty);
+        dirty.map(|run| (run.end_sector - run.start_sector) * 512).sum()
+    }
 }
 
 /// Whether a run goes on where another ends, on both devices.

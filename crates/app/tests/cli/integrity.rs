@@ -300,6 +300,21 @@ fn a_bitmap_in_use_is_only_read() {
     });
 }
 
+/// An array's member that is only read says why, as a volume of its own does.
+#[test]
+fn a_member_that_is_only_read_says_why() {
+    let room = Room::new();
+    let Some(halves) = unpacked(&room, &["mirror-0", "mirror-1"]) else { return };
+    let file = fs::File::options().read(true).write(true).open(&halves[1]).unwrap();
+    let mut flags = [0];
+    file.read_exact_at(&mut flags, 24).unwrap();
+    file.write_all_at(&[flags[0] | 4], 24).unwrap();
+    file.write_all_at(&[0; 65536], 4096).unwrap();
+    let said = run(["serve", "--run", "true", &halves[0], &halves[1]]);
+    let words = ["mirror-1 is only read: the bitmap in place of its journal is in use", "integritysetup"];
+    said.failed(1, "WTL-0025", &words);
+}
+
 /// What is written to such a device is found in it again.
 #[test]
 fn what_was_made_on_one_is_taken_back() {

@@ -60,7 +60,10 @@ impl CheckedDevice {
                     }
                     place = ring.next;
                 }
-                Err(why) => facts.notes.push(format!("{name} is only read: {why}")),
+                Err(why) => {
+                    facts.only_read = Some(why);
+                    facts.notes.push(format!("{name} is only read: {why}"));
+                }
             }
         }
         let writer = place.map(|place| Arc::new(Writer::start(core, blocks.clone(), place)));

@@ -62,6 +62,8 @@ pub struct IntegrityFacts {
     pub logged_blocks: u64,
     /// What has no tags that count, sectors.
     pub unchecked_sectors: u64,
+    /// Why it is only read, if it was to be written.
+    pub only_read: Option<&'static str>,
     /// What was passed over because the operator said so, what cannot be done, and what
     /// was done.
     pub notes: Vec<String>,

@@ -97,6 +97,7 @@ impl OpenedTags {
             checksum: tags.maker.as_ref().map(TagMaker::name),
             logged_blocks: tags.logged.len() as u64,
             unchecked_sectors: tags.unchecked_sectors(),
+            only_read: None,
             notes,
         };
         let ring = ring.and_then(|ring| match &tags.maker {

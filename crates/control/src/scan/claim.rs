@@ -3,6 +3,7 @@
 use wattle_engine::BadRanges;
 
 use super::{ArrayScan, MemberOrigin, MemberScan, Scan};
+use crate::integrity::IntegrityState;
 use crate::md::areas::member_facts;
 use crate::md::assemble::{Access, Assembly};
 use crate::md::container;
@@ -49,8 +50,9 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
         array.members.iter().try_for_each(|&member| scan.check_below(member))?;
     }
     let claim_one = |ix: usize| {
-        let claimed = claim_member(scan, array.members[ix], claim, whole)?;
-        Ok::<_, MemberError>(ClaimedMember { bad: assembly.bad[ix].clone(), ..claimed })
+        let claimed = claim_member(scan, array.members[ix], claim, whole);
+        let claimed = claimed.map_err(|error| scan.not_claimed(array.members[ix], error))?;
+        Ok::<_, Problem>(ClaimedMember { bad: assembly.bad[ix].clone(), ..claimed })
     };
     let slots = assembly.slots.iter().map(|slot| slot.member());
     let replacements = assembly.replacements.iter().map(|who| who.map(|who| who.member));
@@ -121,6 +123,45 @@ fn claim_member(
     }
     let superblock = Some(superblock.clone());
     Ok(ClaimedMember { name: claimed.name, device: claimed.device, superblock, bad: BadRanges::NONE })
+}
+
+impl Scan {
+    /// Why a member cannot be claimed; of what lies on another one and is only read, the reason
+    /// that was found out when that one was opened.
+    pub(crate) fn not_claimed(&self, member: MemberId, error: MemberError) -> Problem {
+        let is_only_read = matches!(error, MemberError::LayerReadOnly { .. });
+        let (problem, why) = (Problem::from(error), self.why_only_read(member));
+        match why.filter(|_| is_only_read) {
+            Some(why) => Problem { why, ..problem },
+            None => problem,
+        }
+    }
+
+    fn why_only_read(&self, member: MemberId) -> Option<String> {
+        let seen = &self.members[member];
+        let of = match seen.origin {
+            MemberOrigin::Partition { of, .. }
+            | MemberOrigin::Decrypted { of }
+            | MemberOrigin::Layered { of } => of,
+            _ => return None,
+        };
+        let (below, device) = (&self.members[of], &seen.member.device);
+        let name = &below.member.name;
+        if let Some(IntegrityState::Open(facts)) = below.integrity.as_ref().map(|device| &device.state)
+            && let Some(why) = facts.only_read
+        {
+            return Some(format!("{name} is only read: {why}"));
+        }
+        let segment = below.encryption.as_ref().and_then(|found| found.header.segments.first());
+        let sector_bytes = segment.map_or(512, |segment| segment.sector_bytes);
+        let ends_within = sector_bytes > 512 && !device.size_bytes().is_multiple_of(4096);
+        if !device.writable() && ends_within {
+            return Some(format!(
+                "{name} is encrypted in sectors of {sector_bytes} bytes and ends within a block of 4096, and such a device is only read here"
+            ));
+        }
+        self.why_only_read(of)
+    }
 }
 
 impl Claimed {

@@ -443,7 +443,7 @@ impl Stack {
             MemberOrigin::Decrypted { .. } | MemberOrigin::Layered { .. } => {
                 let read_only = self.options.purpose != Purpose::Write;
                 let claim = if read_only { Claim::Read } else { Claim::Write };
-                let claimed = seen.member.claim(claim)?;
+                let claimed = seen.member.claim(claim).map_err(|error| self.scan.not_claimed(ix, error))?;
                 let handle = bare(core, &claimed.name, claimed.device, read_only).await?;
                 self.running.push(Layer::Array(handle.clone()));
                 handle.volume()

@@ -240,3 +240,17 @@ fn two_that_begin_at_once_do_not_meet_half_an_overlay() {
         assert!(left.into_iter().all(|name| !name.ends_with(".new")));
     }
 }
+
+/// Copies of two drives often lie in two directories under one name.
+#[test]
+fn members_of_one_file_name_need_two() {
+    let room = Room::new();
+    let members = room.array("1", 2);
+    let copies = ["a", "b"].map(|dir| {
+        fs::create_dir(room.path(dir)).unwrap();
+        room.name(&format!("{dir}/disk.img"))
+    });
+    members.iter().zip(&copies).for_each(|(member, copy)| fs::rename(member, copy).unwrap());
+    let said = with("serve", &copies, &["--overlay", &room.name("try"), "--run", "true"]);
+    said.failed(3, "WTL-0164", &["the overlay of another member", "need two names"]);
+}

@@ -225,6 +225,15 @@ impl Overlays {
         }
         let opened = match Device::open(&file, options) {
             Err(OpenError::NotFound) => return Ok(below.clone()),
+            // It may be held by this very process, for another member of that file name.
+            Err(OpenError::Locked) => {
+                if let Some(found) = held_for(&file)
+                    && let Err(source) = found.check(&of_member())
+                {
+                    return Err(OverlayError::Other { path, name: found.name, source });
+                }
+                return Err(OverlayError::Open { path, source: OpenError::Locked });
+            }
             Err(source) => return Err(OverlayError::Open { path, source }),
             Ok(opened) => opened,
         };
@@ -246,6 +255,14 @@ impl Overlays {
         let served = self.core.call_blocking(async move |core| device::device(&core, &named, below, opened));
         served.map_err(|source| OverlayError::Core { path, source })
     }
+}
+
+/// Whose overlay a file is that is in use.
+fn held_for(file: &Path) -> Option<Header> {
+    let held = Device::open(file, OpenOptions::default()).ok()?;
+    let mut bytes = vec![0; PAGE_BYTES as usize];
+    held.read_blocking(0, &mut bytes).ok()?;
+    Header::decode(&bytes).ok()
 }
 
 /// What the file of a member is called.

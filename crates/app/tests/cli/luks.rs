@@ -412,6 +412,12 @@ fn a_header_opens_its_own_device_only() {
     assert_eq!(served.err().map(|said| said.status), Some(3), "served over itself");
     let itself = format!("{header}={header}");
     run([&["cat"], &with_key[..], &["--header", &itself, &header]].concat()).failed(3, "WTL-0302", &[]);
+    // By another name, or as a copy, it is still a header.
+    let linked = room.name("linked");
+    fs::hard_link(&header, &linked).unwrap();
+    let itself = format!("{header}={linked}");
+    let served = Serve::try_start(&room, &[&with_key[..], &["--header", &itself]].concat(), &[&header]);
+    served.err().expect("a write would go over the keys").failed(3, "WTL-0302", &["detached"]);
     let named = format!("{data}={header}");
     run([&["cat"], &with_key[..], &["--header", &named, &data]].concat()).ok();
     assert!(fs::read(&header).unwrap() == before);

@@ -91,10 +91,15 @@ impl Encryption {
         let header = header.map_err(|error| unusable_header(name, on, &error))?;
         if elsewhere.is_some()
             && let Ok(own) = luks::read(&mut |at, len| member.read(at, len).ok())
-            && own.uuid != header.uuid
-            && own.segments.iter().all(|segment| segment.offset_bytes >= own.end_bytes())
         {
-            return Err(another_header(name, &own.uuid, &on.name, &header.uuid));
+            let is_behind = own.segments.iter().all(|segment| segment.offset_bytes >= own.end_bytes());
+            if own.uuid != header.uuid && is_behind {
+                return Err(another_header(name, &own.uuid, &on.name, &header.uuid));
+            }
+            // The header itself by another name, or a copy of it: a write would go over it.
+            if own.uuid == header.uuid && !is_behind {
+                return Err(only_a_header(name));
+            }
         }
         Ok(Self { header, detached: elsewhere.map(|on| on.name.clone()), state: LockState::Locked })
     }

@@ -564,3 +564,27 @@ fn what_was_made_inside_is_taken_back_with_the_key() {
     super::undo::saving(&room, &format!("{undo} --passphrase-file {key}"), &[]).ok();
     assert!(fs::read(&image).unwrap() == before);
 }
+
+/// What lies on a volume does not grow with it while it is served.
+#[test]
+fn a_volume_that_grows_below_does_not_say_that_clients_see_it() {
+    if !require("cryptsetup") || !require("nbdcopy") {
+        return;
+    }
+    let room = Room::new();
+    let (key, header) = (passphrase(&room), room.device("header", 8 << 20));
+    luks2(&header, &["--luks2-metadata-size", "16k", "--luks2-keyslots-size", "256k", "--offset", "2048"]);
+    tool("truncate", ["-s", "1M", &header]);
+    let members = super::growing::group(&room);
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    served(&room, &["-V", "tank/home"], &names, |uri| _ = tool("nbdcopy", [&header, uri]));
+    let args = ["-V", "tank/home:luks", "--passphrase-file", &key];
+    let server = Serve::start(&room, &args, &members);
+    let said = super::growing::order(&room, &server, "lv extend tank/home -l +1").ok();
+    assert!(
+        said.text().contains("tank/home:luks, which lies on it, is as long as before"),
+        "{}",
+        said.text()
+    );
+    server.stop();
+}

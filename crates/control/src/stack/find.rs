@@ -482,17 +482,28 @@ impl Stack {
         read && member.signatures.is_empty() && member.damaged.is_empty() && !self.is_below(ix)
     }
 
+    /// What is encrypted, checked or cached on a member and open, by its name.
+    #[must_use]
+    pub fn opened_on(&self, ix: MemberId) -> Option<&str> {
+        let mut members = self.scan.members.iter();
+        members.find(|seen| is_inside(seen, ix)).map(|seen| seen.member.name.as_str())
+    }
+
     /// Whether something lies on a member, so that the member itself is not what is meant.
     #[must_use]
     pub fn is_below(&self, ix: MemberId) -> bool {
         let member = &self.scan.members[ix];
-        let is_inside = |seen: &MemberScan| matches!(seen.origin, MemberOrigin::Decrypted { of } | MemberOrigin::Layered { of } if of == ix);
         member.facts.is_some()
             || member.container.is_some()
             || member.table.is_some()
-            || self.scan.members.iter().any(is_inside)
+            || self.opened_on(ix).is_some()
             || self.groups.iter().any(|group| group.devices.contains(&Some(ix)))
     }
+}
+
+/// Whether it is what was opened on another.
+fn is_inside(seen: &MemberScan, other: MemberId) -> bool {
+    matches!(seen.origin, MemberOrigin::Decrypted { of } | MemberOrigin::Layered { of } if of == other)
 }
 
 /// What lies below some volumes.

@@ -157,10 +157,16 @@ async fn carry_out(
     let forced = protocol::forced(&order.force)?;
     let how = ChangeOptions { on: &order.on, forced, units: Units::Iec, stamp: &stamp };
     let mut change = order.what.decide(core, stack, how).await?;
-    if let What::Extend { .. } = order.what {
-        let note = "NBD clients see the new size when they connect again, a loop device once it is told (`stat` of its file, then \
-                    `losetup -c`)";
-        change.notes.push(note.to_owned());
+    if let What::Extend { volume, .. } = &order.what {
+        let known = stack.find(Some(volume)).ok().and_then(|volume| volume.member.ok());
+        change.notes.push(match known.and_then(|member| stack.opened_on(member)) {
+            Some(inside) => {
+                format!("{inside}, which lies on it, is as long as before until the server is started anew")
+            }
+            None => "NBD clients see the new size when they connect again, a loop device once it is told (`stat` of its file, \
+                     then `losetup -c`)"
+                .to_owned(),
+        });
     }
     // One backup is enough of a thousand steps.
     let known = matches!(order.what, What::Move { begun: true, .. });

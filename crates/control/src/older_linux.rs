@@ -17,7 +17,7 @@ use wattle_rt::{Core, Device};
 
 use crate::byte_range::read;
 use crate::md::compat::{self, Compatibility, Obstacle, Release};
-use crate::md::facts::BitmapFacts;
+use crate::md::facts::{BitmapFacts, SuperblockFacts};
 use crate::members::MemberError;
 use crate::nodes::MemberId;
 use crate::problem::{Check, Code, Forced, Problem};
@@ -28,14 +28,23 @@ use crate::undo::CoveredWrite;
 #[must_use]
 pub fn compatibility_of(scan: &Scan, array: &ArrayScan) -> Compatibility {
     let (bitmap, block_bytes) = stated(scan, array);
-    compat::compatibility(&array.assembly.array, bitmap, block_bytes)
+    compat::compatibility(&with_all_features(scan, array), bitmap, block_bytes)
 }
 
 /// What keeps a release of Linux from opening an array that was found.
 #[must_use]
 pub fn obstacles(scan: &Scan, array: &ArrayScan, linux: Release) -> Vec<Obstacle> {
     let (bitmap, block_bytes) = stated(scan, array);
-    compat::obstacles(&array.assembly.array, bitmap, block_bytes, linux)
+    compat::obstacles(&with_all_features(scan, array), bitmap, block_bytes, linux)
+}
+
+/// What the superblocks say, with the features of every member: some are of single members.
+fn with_all_features(scan: &Scan, array: &ArrayScan) -> SuperblockFacts {
+    let mut facts = array.assembly.array.clone();
+    for own in array.members.iter().filter_map(|&id| scan.members[id].facts.as_ref()) {
+        facts.features |= own.superblock.features;
+    }
+    facts
 }
 
 /// The bitmap of an array, and the logical block size that some member states, 0 if none does.

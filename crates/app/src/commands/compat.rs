@@ -151,15 +151,17 @@ fn look(stack: &Stack, args: &CompatArgs) -> Result<Looked, Problem> {
     let mut highest = 0;
     for array in scan.arrays.iter() {
         let statements = block_statements(scan, array);
-        let obstacles = args.linux.map_or(Vec::new(), |linux| obstacles(scan, array, linux));
+        // Of firmware RAID it is not told what a release opens.
+        let linux = args.linux.filter(|_| array.assembly.array.container.is_none());
+        let obstacles = linux.map_or(Vec::new(), |linux| obstacles(scan, array, linux));
         let stays = obstacles.iter().find(|obstacle| !obstacle.is_block_statement);
-        let refused = match (stays, args.linux) {
+        let refused = match (stays, linux) {
             (Some(obstacle), Some(linux)) => Err(refusal(array, linux, obstacle)),
             _ if obstacles.is_empty() => Ok(()),
             _ => check_block_statements(scan, array, &statements, members::forced(&args.force)),
         };
         let taken_back = refused.is_ok() && !obstacles.is_empty();
-        arrays.push(array_report(stack, array, &statements, &obstacles, args.linux.map(|_| refused.is_ok())));
+        arrays.push(array_report(stack, array, &statements, &obstacles, linux.map(|_| refused.is_ok())));
         problem = problem.or(refused.err());
         if taken_back {
             // One that lies on another has more below it.

@@ -58,10 +58,15 @@ const ROW: Row = Row {
 const LOG_OUT: &str =
     "`mdadm --grow --consistency-policy=resync` on a Linux that opens it takes the logs out";
 
+const RESHAPE_OUT: &str = "let a Linux that opens it finish the reshape";
+
+const CONTAINER: &str = "a volume of firmware RAID: mdadm reads its metadata and tells the kernel, and which of its levels a release opens is not \
+                         told here";
+
 const BLOCK_STATED: &str = "the superblock states the logical block size, which older kernels refuse";
 
 /// docs/formats.md §1.2, §8, §10; the kernel releases are those in which the feature was merged.
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 15] = [
     Row {
         applies: |array, _, _| array.level == -1,
         kernel_gap: Some(((6, 8), (6, 14))),
@@ -132,6 +137,34 @@ const ROWS: [Row; 11] = [
         ..ROW
     },
     Row {
+        applies: |array, _, _| array.has(Features::BAD_BLOCKS),
+        kernel_from: Some((3, 1)),
+        note: "bad blocks are recorded, which older kernels refuse as an unknown feature",
+        next: "`mdadm --assemble --update=force-no-bbl` on a Linux that opens it forgets them: what they name is lost",
+        ..ROW
+    },
+    Row {
+        applies: |array, _, _| array.has(Features::RESHAPE_BACKWARDS),
+        kernel_from: Some((3, 5)),
+        note: "a reshape goes backwards",
+        next: RESHAPE_OUT,
+        ..ROW
+    },
+    Row {
+        applies: |array, _, _| array.has(Features::NEW_OFFSET),
+        kernel_from: Some((3, 5)),
+        note: "a reshape moves the data to another place on the members",
+        next: RESHAPE_OUT,
+        ..ROW
+    },
+    Row {
+        applies: |array, _, _| array.has(Features::RECOVERY_BITMAP),
+        kernel_from: Some((3, 14)),
+        note: "a member is brought up to date as the bitmap says",
+        next: "let a Linux that opens it, or wattle, finish that",
+        ..ROW
+    },
+    Row {
         applies: |array, _, _| array.version == Version::V090,
         note: "metadata 0.90: at most 27 members, assembled by the kernel itself at boot (type fd partitions)",
         ..ROW
@@ -146,6 +179,11 @@ pub fn compatibility(
     bitmap: BitmapFacts,
     logical_block_bytes: u32,
 ) -> Compatibility {
+    // What is said of md's own superblocks does not hold.
+    if array.container.is_some() {
+        let mdadm_from = Some((3, 0));
+        return Compatibility { kernel_from: None, kernel_gap: None, mdadm_from, notes: vec![CONTAINER] };
+    }
     let rows = || ROWS.iter().filter(|row| (row.applies)(array, bitmap, logical_block_bytes));
     Compatibility {
         kernel_from: rows().filter_map(|row| row.kernel_from).max(),
@@ -225,5 +263,47 @@ impl fmt::Display for Compatibility {
             write!(f, " ({})", self.notes.join("; "))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::md::facts::Uuid;
+
+    fn raid5(features: Features) -> SuperblockFacts {
+        SuperblockFacts {
+            version: Version::V12,
+            set_uuid: Uuid([7; 16]),
+            set_name: "host:data".to_owned(),
+            level: 5,
+            layout: 2,
+            chunk_sectors: 128,
+            size_sectors: 4096,
+            raid_disks: 3,
+            dev_number: 0,
+            roles: Vec::new(),
+            events: 1,
+            ctime_secs: 0,
+            utime_secs: 0,
+            resync_offset: u64::MAX,
+            recovery_offset: None,
+            data_offset_sectors: 2048,
+            data_size_sectors: 4096,
+            features,
+            reshape: None,
+            container: None,
+        }
+    }
+
+    /// A feature without a row passes for one that every kernel with metadata 1.x knows.
+    #[test]
+    fn each_feature_has_a_row_or_is_as_old_as_the_format() {
+        let old = Features(0x1 | 0x2 | 0x4);
+        for bit in (0..32).map(|bit| 1 << bit).filter(|bit| Features::KNOWN.0 & bit != 0) {
+            let from = compatibility(&raid5(Features(bit)), BitmapFacts::None, 0).kernel_from;
+            assert_eq!(from.is_none(), old.0 & bit != 0, "{bit:#x}: {from:?}");
+        }
     }
 }

@@ -11,7 +11,8 @@ use wattle_rt::ublk::UblkControl;
 use wattle_rt::{Core, IoError};
 
 use super::claim::{claim, give_up, is_claimed, may_be_claimed};
-use super::device::{Device, Driver, Numbering, UblkError};
+use super::device::{Device, Numbering};
+use super::driver::{Driver, UblkError};
 use super::links::UblkLinks;
 use super::protocol::{DeviceState, mark_of};
 

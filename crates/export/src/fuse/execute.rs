@@ -4,10 +4,11 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use wattle_engine::volume::Remains;
 use wattle_engine::volume::qos::QosCost;
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::sync::Latch;
-use wattle_rt::{Buf, BufMut, Core, Durability};
+use wattle_rt::{Buf, BufMut, Core, Durability, Either, race};
 
 use super::protocol::{FuseErrno, Out};
 use super::request::{FuseCommand, VolumeRequest};
@@ -17,8 +18,9 @@ use crate::pieces::in_pieces;
 /// What a core needs to answer.
 pub(super) struct Shard {
     pub(super) tree: RefCell<Arc<NodeTree>>,
-    /// By the numbers that the tree gives them: those of volumes that are gone stay.
-    pub(super) volumes: RefCell<Vec<Volume>>,
+    /// By the numbers that the tree gives them: those of volumes that are gone stay. With each what
+    /// clients that have gone left behind there.
+    pub(super) volumes: RefCell<Vec<(Volume, Arc<Remains>)>>,
     /// To finish what was begun, and take nothing new.
     pub(super) stopping: Latch,
 }
@@ -37,8 +39,16 @@ pub(super) async fn execute(
     data: Buf,
 ) -> Result<Reply, FuseErrno> {
     let VolumeRequest { volume, command, offset_bytes, length_bytes } = job;
-    let volume = shard.volumes.borrow()[volume].clone();
+    let (volume, remains) = shard.volumes.borrow()[volume].clone();
     let done = match command {
+        FuseCommand::Open(flags) => {
+            // A program goes on from what clients that have gone wrote. A server that stops waits
+            // for none of it here.
+            return match race(remains.none(core), shard.stopping.wait()).await {
+                Either::First(()) => Ok(Reply::Structure(Out::default().u64s([0]).u32s([flags, 0]))),
+                Either::Second(()) => Err(errno(VolumeError::Stopped)),
+            };
+        }
         FuseCommand::Read => {
             let (result, data) = volume.read(offset_bytes, BufMut::alloc(length_bytes as usize)).await;
             return result.map(|()| Reply::Data(data.freeze())).map_err(errno);

@@ -47,6 +47,9 @@ pub struct VolumeRequest {
 /// See [`VolumeRequest`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FuseCommand {
+    /// Wait until nothing is under way any more for clients that have gone, then answer with these
+    /// flags. The file counts as open already.
+    Open(u32),
     /// Answer with the range.
     Read,
     /// Write the beginning of the request's data; the answer says how much was written.
@@ -148,7 +151,7 @@ pub fn decide(tree: &NodeTree, request: &FuseRequest<'_>) -> Result<FuseStep, Fu
                 flags |= open_flags::NOFLUSH;
             }
             file.opened();
-            answer(Out::default().u64s([0]).u32s([flags, 0]))
+            job(file, FuseCommand::Open(flags), 0, 0)
         }
         opcodes::RELEASE => {
             file()?.closed();
@@ -377,9 +380,12 @@ mod tests {
             ask(opcodes::OPEN, node, &Out::default().u32s([flags.cast_unsigned(), 0]), &[])
         };
         let direct = open_flags::DIRECT_IO | open_flags::PARALLEL_DIRECT_WRITES;
-        let opened = |flags| Ok(FuseStep::Answer(Out::default().u64s([0]).u32s([flags, 0])));
-        assert_eq!(open(READ_ONLY, libc::O_RDONLY), opened(direct | open_flags::NOFLUSH));
-        assert_eq!(open(FILE, libc::O_RDWR), opened(direct));
+        let opened = |volume, flags| {
+            let command = FuseCommand::Open(flags);
+            Ok(FuseStep::Job(VolumeRequest { volume, command, offset_bytes: 0, length_bytes: 0 }))
+        };
+        assert_eq!(open(READ_ONLY, libc::O_RDONLY), opened(1, direct | open_flags::NOFLUSH));
+        assert_eq!(open(FILE, libc::O_RDWR), opened(0, direct));
         for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_RDWR | libc::O_DIRECT] {
             assert_eq!(open(READ_ONLY, flags), Err(FuseErrno(libc::EROFS)));
         }

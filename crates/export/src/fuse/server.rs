@@ -212,7 +212,8 @@ impl Offered {
     }
 
     fn open(&self, core: &Core) -> Result<Rc<Shard>, VolumeError> {
-        let volumes = self.volumes.iter().map(|volume| volume.open(core)).collect::<Result<_, _>>()?;
+        let open = |volume: &VolumeRef| Ok((volume.open(core)?, volume.remains()));
+        let volumes = self.volumes.iter().map(open).collect::<Result<_, VolumeError>>()?;
         let (tree, volumes) = (RefCell::new(self.tree.clone()), RefCell::new(volumes));
         Ok(Rc::new(Shard { tree, volumes, stopping: Latch::new() }))
     }
@@ -256,7 +257,7 @@ impl Files {
             let (key, number, volume) = (self.0.first.key(), now.volumes.len(), volume.clone());
             core.call(CoreIx(ix), move |core| async move {
                 let shard = core.local::<Shard>(key).ok_or(VolumeError::Stopped)?;
-                let opened = volume.open(&core)?;
+                let opened = (volume.open(&core)?, volume.remains());
                 let mut volumes = shard.volumes.borrow_mut();
                 // One that could not be opened everywhere leaves its number to the next.
                 volumes.truncate(number);

@@ -234,7 +234,7 @@ impl Device {
         let node = self.node.clone().expect("it is open while the device is served");
         let queues: Vec<_> = (0..info.queues).skip(ix.0).step_by(core.cores()).collect();
         let open = move |core: Core| async move {
-            let volume = volume.open(&core)?;
+            let volume = (volume.open(&core)?, volume.remains());
             let mut shards = Vec::new();
             for number in queues {
                 let bytes = info.request_bytes_max;

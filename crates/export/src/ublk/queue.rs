@@ -4,10 +4,15 @@
 //! and waited for only when there is nothing else.
 //!
 //! Invariant: a request that was taken is answered exactly once, for only that gives its slot back.
+//!
+//! Which program opens the device is not seen here. So each request waits while anything is under
+//! way for clients of other fronts that have gone.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
+use wattle_engine::volume::Remains;
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::ublk::UblkQueue;
@@ -20,6 +25,7 @@ use crate::OUT_OF_DESCRIPTORS_PAUSE;
 pub(super) struct DeviceShard {
     core: Core,
     volume: Volume,
+    remains: Arc<Remains>,
     queue: RefCell<UblkQueue>,
     request_bytes_max: u32,
     /// Requests whose volume is at work.
@@ -30,10 +36,16 @@ pub(super) struct DeviceShard {
 }
 
 impl DeviceShard {
-    pub(super) fn new(core: &Core, volume: Volume, queue: UblkQueue, request_bytes_max: u32) -> Self {
+    pub(super) fn new(
+        core: &Core,
+        (volume, remains): (Volume, Arc<Remains>),
+        queue: UblkQueue,
+        request_bytes_max: u32,
+    ) -> Self {
         Self {
             core: core.clone(),
             volume,
+            remains,
             queue: RefCell::new(queue),
             request_bytes_max,
             requests: Cell::new(0),
@@ -102,6 +114,9 @@ impl DeviceShard {
     async fn execute(&self, tag: usize, request: DiskRequest) -> (Result<(), VolumeError>, Option<BufMut>) {
         let DiskRequest { command, offset_bytes, length_bytes } = request;
         let volume = &self.volume;
+        if self.remains.count() > 0 {
+            self.remains.none(&self.core).await;
+        }
         let done = match command {
             DiskCommand::Read => {
                 let (mut data, rest) = self.split_buffer(tag, length_bytes);

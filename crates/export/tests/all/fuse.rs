@@ -12,6 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support::{MIB, pattern, volume, within};
+use wattle_engine::volume::qos::QosSite;
 use wattle_export::fuse::{FuseServer, FuseServerHandle, StartError, Stopped, Transport};
 use wattle_rt::fuse::{FuseMount, MountError, mount_at};
 use wattle_rt::{BackendChoice, Core, RuntimeConfig, mailbox};
@@ -431,6 +432,40 @@ fn a_file_that_is_in_use_for_a_moment_is_waited_for() {
             drop(file);
         });
     });
+}
+
+/// What a client that has gone had under way may be carried out until it is answered: a program
+/// that opens the file begins when nothing of it can come over what it writes.
+#[test]
+fn a_file_opens_when_what_other_clients_left_behind_is_answered() {
+    const MOMENT: Duration = Duration::from_millis(300);
+    for transport in [Transport::Device, Transport::Best] {
+        io_uring_is_offered();
+        let directory = tempfile::tempdir().unwrap();
+        let _unmounted = Unmounted(directory.path());
+        let Some(mount) = mount(directory.path(), false) else { return };
+        let run = async |core: Core| {
+            let volume = QosSite::new(2).govern(volume(&core, "disk", SIZE, false).await);
+            let server = FuseServer::start(&core, mount, vec![volume.clone()], transport).await.unwrap();
+            let left = volume.remains().hold();
+            let open = || {
+                let path = directory.path().to_owned();
+                core.spawn(async move { beside(&path, |dir| File::open(dir.join("disk")).map(drop)).await })
+            };
+            let mut opened = open();
+            assert!(within(&core, MOMENT, &mut opened).await.is_none(), "it waits");
+            assert_eq!(server.files().opens("disk"), 1, "and counts as open");
+            drop(left);
+            assert!(within(&core, MOMENT, opened).await.expect("it goes on").is_ok());
+            // A server that ends leaves no program waiting, and waits for none.
+            let _left = volume.remains().hold();
+            let opened = open();
+            core.sleep(MOMENT).await;
+            assert_eq!(within(&core, 10 * MOMENT, server.stop(&core)).await, Some(Stopped::InUse));
+            assert_eq!(errno(opened.await), libc::ENODEV);
+        };
+        wattle_rt::run(RuntimeConfig { cores: 2, ..RuntimeConfig::default() }, run).unwrap();
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use wattle_rt::ublk::{UblkCommand, UblkControl, UblkDevice, UblkQueue};
+use wattle_rt::ublk::{UblkCommand, UblkControl, UblkDevice, UblkQueue, UblkSlots};
 use wattle_rt::{BufMut, Core, Either, RuntimeConfig, race};
 
 const DEPTH: u16 = 128;
@@ -42,7 +42,8 @@ async fn serve(core: &Core, number: u32, size_bytes: u64) -> Result<(), Box<dyn 
     parameters[16..20].copy_from_slice(&(REQUEST_BYTES / 512).to_ne_bytes());
     parameters[24..32].copy_from_slice(&(size_bytes / 512).to_ne_bytes());
     order(0x08, 0, &parameters).await?;
-    let mut queue = UblkQueue::new(&UblkDevice::open(number)?, 0, DEPTH, REQUEST_BYTES as usize)?;
+    let slots = UblkSlots::new(DEPTH, REQUEST_BYTES as usize)?;
+    let mut queue = UblkQueue::new(&UblkDevice::open(number)?, 0, slots)?;
     queue.fetch()?;
     let start = async {
         order(0x06, u64::from(std::process::id()), &[]).await?;

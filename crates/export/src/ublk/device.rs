@@ -7,16 +7,21 @@
 //!    does: writes that wait there would fail. It goes on waiting then.
 //! 2. The block device is opened and closed on threads of their own, never on a core: the kernel
 //!    may make either wait for a request that the core has to answer.
-//! 3. A device that is claimed (mounted, in swap, below another one) when its server ends orderly
+//! 3. What a server needs to go on with a device, it has before it takes the device over: the
+//!    driver forgets the old queues then, and a device of which no queue is opened again can only
+//!    be removed.
+//! 4. A device that is claimed (mounted, in swap, below another one) when its server ends orderly
 //!    stays, as after a crash: its requests wait for the next server.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use wattle_engine::{VolumeError, VolumeRef};
-use wattle_rt::ublk::{BlockClaim, UblkDevice, UblkQueue};
+use wattle_engine::volume::Remains;
+use wattle_engine::{Volume, VolumeError, VolumeRef};
+use wattle_rt::ublk::{BlockClaim, UblkControl, UblkDevice, UblkQueue, UblkSlots};
 use wattle_rt::{Core, CoreIx, Instant, IoError, JoinHandle};
 
 use super::claim::{give_up, is_claimed};
@@ -33,6 +38,12 @@ pub(super) struct Numbering<'a> {
     /// The marks of the server's volumes.
     pub own_marks: &'a BTreeSet<u64>,
 }
+
+/// Added to a device's key: what a core has for it before its queues are opened.
+const READY: u64 = 1;
+
+/// The volume, and the queues that are to be opened.
+type Ready = Cell<Option<(Volume, Vec<(u16, UblkSlots)>)>>;
 
 /// A device that is being served.
 pub(super) struct Device {
@@ -64,11 +75,11 @@ impl Device {
         numbering: Numbering<'_>,
     ) -> Result<Self, UblkError> {
         let disk = parameters(&driver.core, volume)?;
-        let mut device = match Self::take_over(driver, &disk, identity).await? {
+        let mut device = match Self::left(driver, &disk, identity).await? {
             Some(device) => device,
             None => Self::make(driver, &disk, identity, numbering).await?,
         };
-        match device.serve(volume).await {
+        match device.begin(volume).await {
             Ok(()) => Ok(device),
             Err(error) => {
                 device.end_sessions().await;
@@ -83,7 +94,7 @@ impl Device {
     }
 
     /// Finds the device of an earlier server of this volume, waiting until that has ended.
-    async fn take_over(
+    async fn left(
         driver: &Rc<Driver>,
         disk: &DiskParameters,
         identity: &str,
@@ -107,14 +118,10 @@ impl Device {
         }
         let told = driver.told(number).await.map_err(|error| failed("looking at its device", error))?;
         can_be(number, told, disk)?;
-        Self::until(driver, deadline, || driver.order(command::START_RECOVERY, number, 0))
-            .await
-            .map_err(|error| failed("taking its device over", error))?;
-        let node = Self::open_node(driver, number).await?;
         Ok(Some(Self {
             driver: driver.clone(),
             info,
-            node: Some(node),
+            node: None,
             key: Arc::new(mark),
             sessions: Vec::new(),
             taken_over: true,
@@ -214,9 +221,15 @@ impl Device {
     }
 
     /// Serves it on every core, and lets the kernel's requests come.
-    async fn serve(&mut self, volume: &VolumeRef) -> Result<(), UblkError> {
+    async fn begin(&mut self, volume: &VolumeRef) -> Result<(), UblkError> {
         for ix in 0..self.driver.core.cores() {
-            self.serve_on(CoreIx(ix), volume.clone()).await?;
+            self.prepare_on(CoreIx(ix), volume.clone()).await?;
+        }
+        if self.taken_over {
+            self.take_over().await?;
+        }
+        for ix in 0..self.driver.core.cores() {
+            self.serve_on(CoreIx(ix), volume.remains()).await?;
         }
         let (what, doing) = match self.taken_over {
             true => (command::END_RECOVERY, "going on with its device"),
@@ -226,22 +239,55 @@ impl Device {
         self.driver.order(what, self.info.number, pid).await.map_err(|error| failed(doing, error))
     }
 
-    /// Opens a core's queues, and begins to serve them. The kernel has other numbers of queues than
-    /// there are cores where an earlier server had other cores.
-    async fn serve_on(&mut self, ix: CoreIx, volume: VolumeRef) -> Result<(), UblkError> {
+    /// Lets a core have what it needs to serve its queues. The kernel has other numbers of queues
+    /// than there are cores where an earlier server had other cores.
+    async fn prepare_on(&self, ix: CoreIx, volume: VolumeRef) -> Result<(), UblkError> {
         let core = &self.driver.core;
         let (info, key) = (self.info, self.key());
-        let node = self.node.clone().expect("it is open while the device is served");
         let queues: Vec<_> = (0..info.queues).skip(ix.0).step_by(core.cores()).collect();
+        let prepare = move |core: Core| async move {
+            let volume = volume.open(&core)?;
+            let slots = |number| {
+                let slots = UblkSlots::new(info.depth, info.request_bytes_max as usize);
+                slots.map(|slots| (number, slots))
+            };
+            let queues = queues.into_iter().map(slots).collect::<Result<Vec<_>, _>>();
+            let queues = queues.map_err(|error| failed("making a queue", error))?;
+            core.put_local::<Ready>(key + READY, Rc::new(Cell::new(Some((volume, queues)))));
+            Ok::<(), UblkError>(())
+        };
+        core.call(ix, prepare).await
+    }
+
+    /// Takes the device over from a server that is gone, and opens its node.
+    async fn take_over(&mut self) -> Result<(), UblkError> {
+        let (driver, number) = (&self.driver, self.info.number);
+        let deadline = driver.core.now() + PATIENCE;
+        // There is a descriptor for the node then.
+        let room = UblkControl::open().map_err(UblkError::of_control)?;
+        Self::until(driver, deadline, || driver.order(command::START_RECOVERY, number, 0))
+            .await
+            .map_err(|error| failed("taking its device over", error))?;
+        drop(room);
+        self.node = Some(Self::open_node(driver, number).await?);
+        Ok(())
+    }
+
+    /// Opens a core's queues, and begins to serve them.
+    async fn serve_on(&mut self, ix: CoreIx, remains: Arc<Remains>) -> Result<(), UblkError> {
+        let core = &self.driver.core;
+        let (bytes, key) = (self.info.request_bytes_max, self.key());
+        let node = self.node.clone().expect("it is open while the device is served");
         let open = move |core: Core| async move {
-            let volume = (volume.open(&core)?, volume.remains());
+            let ready = core.take_local::<Ready>(key + READY).and_then(|ready| ready.take());
+            let (volume, queues) = ready.expect("the core was prepared");
             let mut shards = Vec::new();
-            for number in queues {
-                let bytes = info.request_bytes_max;
-                let queue = UblkQueue::new(&node, number, info.depth, bytes as usize)
-                    .and_then(|mut queue| queue.fetch().map(|()| queue));
+            for (number, slots) in queues {
+                let queue =
+                    UblkQueue::new(&node, number, slots).and_then(|mut queue| queue.fetch().map(|()| queue));
                 let queue = queue.map_err(|error| failed("opening a queue", error))?;
-                shards.push(Rc::new(DeviceShard::new(&core, volume.clone(), queue, bytes)));
+                let volume = (volume.clone(), remains.clone());
+                shards.push(Rc::new(DeviceShard::new(&core, volume, queue, bytes)));
             }
             core.put_local(key, Rc::new(shards));
             Ok::<(), UblkError>(())
@@ -308,6 +354,7 @@ impl Device {
         let (core, key) = (&self.driver.core, self.key());
         for ix in 0..core.cores() {
             core.call(CoreIx(ix), move |core| async move {
+                drop(core.take_local::<Ready>(key + READY));
                 let shards = core.local::<Vec<Rc<DeviceShard>>>(key);
                 shards.iter().flat_map(|shards| shards.iter()).for_each(|shard| shard.stopping.set());
             })

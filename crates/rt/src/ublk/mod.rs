@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
-pub use queue::{UblkQueue, UblkRequest};
+pub use queue::{UblkQueue, UblkRequest, UblkSlots};
 
 const CONTROL: &str = "/dev/ublk-control";
 /// `struct ublksrv_ctrl_cmd`.

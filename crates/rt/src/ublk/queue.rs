@@ -27,6 +27,26 @@ const DESCRIPTOR_BYTES: usize = 24;
 /// `UBLK_MAX_QUEUE_DEPTH`: the descriptors of so many tags take a queue's place in the mapping.
 const DEPTH_MAX: usize = 4096;
 
+/// What a queue needs of this process, before it is a queue of a device: a ring, and a buffer for
+/// each tag. It belongs to the thread that made it.
+pub struct UblkSlots {
+    ring: CommandRing,
+    buffers: Vec<Option<BufMut>>,
+    buffer_bytes: usize,
+}
+
+impl UblkSlots {
+    /// For a queue of `depth` tags, and requests of up to `buffer_bytes`.
+    ///
+    /// # Errors
+    /// The system has no descriptor or no memory for a ring.
+    pub fn new(depth: u16, buffer_bytes: usize) -> Result<UblkSlots, IoError> {
+        let ring = CommandRing::new(usize::from(depth))?;
+        let buffers = (0..depth).map(|_| Some(BufMut::alloc(buffer_bytes))).collect();
+        Ok(UblkSlots { ring, buffers, buffer_bytes })
+    }
+}
+
 /// A queue of a device. It belongs to the thread that made it.
 pub struct UblkQueue {
     ring: CommandRing,
@@ -53,22 +73,19 @@ pub struct UblkRequest {
 }
 
 impl UblkQueue {
-    /// A queue of `depth` tags, for requests of up to `buffer_bytes`. Nothing comes before
+    /// A queue of the device, with a tag for each of `slots`. Nothing comes before
     /// [`UblkQueue::fetch`].
-    pub fn new(
-        device: &UblkDevice,
-        queue: u16,
-        depth: u16,
-        buffer_bytes: usize,
-    ) -> Result<UblkQueue, IoError> {
-        let descriptors = Descriptors::map(device, queue, depth)?;
-        let slots = usize::from(depth);
+    ///
+    /// # Errors
+    /// The driver does not let the queue be mapped.
+    pub fn new(device: &UblkDevice, queue: u16, slots: UblkSlots) -> Result<UblkQueue, IoError> {
+        let UblkSlots { ring, buffers, buffer_bytes } = slots;
         Ok(UblkQueue {
-            ring: CommandRing::new(slots)?,
+            descriptors: Descriptors::map(device, queue, buffers.len())?,
+            ring,
             device: device.clone(),
-            descriptors,
             queue,
-            buffers: (0..slots).map(|_| None).collect(),
+            buffers,
             buffer_bytes,
             ended: 0,
             last_word: None,
@@ -181,8 +198,8 @@ struct Descriptors {
 }
 
 impl Descriptors {
-    fn map(device: &UblkDevice, queue: u16, depth: u16) -> Result<Descriptors, IoError> {
-        let (depth, at) = (usize::from(depth), usize::from(queue) * DEPTH_MAX * DESCRIPTOR_BYTES);
+    fn map(device: &UblkDevice, queue: u16, depth: usize) -> Result<Descriptors, IoError> {
+        let at = usize::from(queue) * DEPTH_MAX * DESCRIPTOR_BYTES;
         let at = libc::off_t::try_from(at).map_err(|_| IoError::INVALID)?;
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         let fd = device.as_fd().as_raw_fd();

@@ -11,7 +11,8 @@
 //!    driver forgets the old queues then, and a device of which no queue is opened again can only
 //!    be removed.
 //! 4. A device that is claimed (mounted, in swap, below another one) when its server ends orderly
-//!    stays, as after a crash: its requests wait for the next server.
+//!    stays, as after a crash: its requests wait for the next server. One of a server without root
+//!    cannot: the driver ends it with its server, whatever was asked of it.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -26,7 +27,10 @@ use wattle_rt::{Core, CoreIx, Instant, IoError, JoinHandle};
 
 use super::claim::{give_up, is_claimed};
 use super::driver::{Driver, UblkError, failed};
-use super::limits::{DEPTH, LOOK, PATIENCE, QUEUES_MAX, REQUEST_BYTES_MAX};
+use super::limits::{
+    DEPTH, HURRIED_RANGE_SECTORS_MAX, LAST_LOOK, LOOK, PATIENCE, QUEUES_MAX, RANGE_SECTORS_MAX,
+    REQUEST_BYTES_MAX,
+};
 use super::protocol::{DeviceInfo, DeviceState, DiskParameters, ToldDisk, command, feature, mark_of};
 use super::queue::DeviceShard;
 
@@ -56,6 +60,8 @@ pub(super) struct Device {
     sessions: Vec<JoinHandle<()>>,
     /// The kernel was told before: by a server that is gone.
     pub(super) taken_over: bool,
+    /// It goes on without this server, until another one has it.
+    pub(super) outlives: bool,
     told_bytes: u64,
     /// The device is out of view: nothing can claim it.
     pub(super) claim: Option<BlockClaim>,
@@ -125,6 +131,7 @@ impl Device {
             key: Arc::new(mark),
             sessions: Vec::new(),
             taken_over: true,
+            outlives: true,
             told_bytes: told.size_bytes,
             claim: None,
         }))
@@ -168,8 +175,12 @@ impl Device {
             }
         };
         let info = answer.first_chunk().map_or(info, DeviceInfo::decode);
+        // Asked for or not: a server without root does not get it.
+        let outlives = info.features & feature::RECOVERY != 0;
         let made = async {
-            let parameters = disk.encode(info.request_bytes_max);
+            let is_hurried = info.features & feature::UNPRIVILEGED != 0;
+            let range = if is_hurried { HURRIED_RANGE_SECTORS_MAX } else { RANGE_SECTORS_MAX };
+            let parameters = disk.encode(info.request_bytes_max, range);
             // For an unprivileged server that needs the node, which udev has to give it.
             let node = Self::open_node(driver, info.number).await?;
             let (set, _) = driver.command(command::SET_PARAMETERS, info.number, 0, &parameters).await;
@@ -184,6 +195,7 @@ impl Device {
                 key: Arc::new(mark),
                 sessions: Vec::new(),
                 taken_over: false,
+                outlives,
                 told_bytes: disk.size_bytes,
                 claim: None,
             }),
@@ -332,15 +344,17 @@ impl Device {
         Ok(())
     }
 
-    /// Removes the device: what uses it gets errors from now on.
-    pub(super) async fn remove(mut self) -> Result<(), IoError> {
+    /// Removes the device: what uses it gets errors from now on. One that is in use (`in_use`) is
+    /// gone when nothing has it open any more, and that is not waited for.
+    pub(super) async fn remove(mut self, in_use: bool) -> Result<(), IoError> {
         // Requests that were taken are answered meanwhile; then the queues end by themselves.
         let stopped = self.driver.order(command::STOP, self.info.number, 0).await;
         self.end_sessions().await;
         drop(self.node.take());
         // Not before: until the device is stopped nothing is to claim it.
         give_up(&self.driver.core, self.claim.take()).await;
-        stopped.and(self.driver.delete(self.info.number).await)
+        let time = if in_use { LAST_LOOK } else { PATIENCE };
+        stopped.and(self.driver.delete_within(self.info.number, time).await)
     }
 
     /// Answers what was taken, and lets the device wait for the next server.

@@ -1,6 +1,9 @@
 //! What is asked of the driver, and why it may not do it.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thiserror::Error;
 use wattle_engine::VolumeError;
@@ -105,12 +108,16 @@ pub(super) struct Driver {
     control: UblkControl,
     /// What devices can have; see [`feature`].
     features: u64,
+    /// Devices of servers without root, as far as they were looked at: also root has to name their
+    /// nodes.
+    of_others: RefCell<BTreeSet<u32>>,
 }
 
 impl Driver {
     pub(super) async fn open(core: &Core, control: UblkControl) -> Result<Self, UblkError> {
         const NEEDED: u64 = feature::RECOVERY | feature::REISSUE | feature::ENCODED;
-        let mut driver = Self { core: core.clone(), control, features: 0 };
+        let of_others = RefCell::default();
+        let mut driver = Self { core: core.clone(), control, features: 0, of_others };
         let (asked, features) = driver.command(command::GET_FEATURES, u32::MAX, 0, &[0; 8]).await;
         match asked {
             Err(error) if error.errno() == libc::ENOSYS => return Err(failed("io_uring", error)),
@@ -130,7 +137,8 @@ impl Driver {
     }
 
     /// Gives a command, whose argument is `body`; what came back. An unprivileged server names the
-    /// node of the device, by whose permissions it is judged.
+    /// node of the device, by whose permissions it is judged; the node of one that such a server
+    /// made is named by every server.
     pub(super) async fn command(
         &self,
         (number, changes): (u8, bool),
@@ -138,7 +146,8 @@ impl Driver {
         data: u64,
         body: &[u8],
     ) -> (Result<(), IoError>, BufMut) {
-        let names_node = device != u32::MAX && !self.control.is_privileged();
+        let of_any = !self.control.is_privileged() || self.of_others.borrow().contains(&device);
+        let names_node = device != u32::MAX && of_any;
         let path = if names_node { UblkDevice::path(device) } else { String::new() };
         let payload = BufMut::copy_of(&[path.as_bytes(), body].concat());
         let path_bytes = path.len() as u16;
@@ -153,8 +162,19 @@ impl Driver {
     }
 
     pub(super) async fn info(&self, device: u32) -> Result<DeviceInfo, IoError> {
-        let ask = if self.control.is_privileged() { command::GET_INFO } else { command::GET_INFO_BY_NODE };
-        let (result, info) = self.command(ask, device, 0, &[0; INFO_BYTES]).await;
+        self.of_others.borrow_mut().remove(&device);
+        let ask = async |what| self.command(what, device, 0, &[0; INFO_BYTES]).await;
+        let (result, info) = match self.control.is_privileged() {
+            false => ask(command::GET_INFO_BY_NODE).await,
+            true => match ask(command::GET_INFO).await {
+                // What the driver says where a node has to be named and is not.
+                (Err(error), _) if error.errno() == libc::EINVAL => {
+                    self.of_others.borrow_mut().insert(device);
+                    ask(command::GET_INFO_BY_NODE).await
+                }
+                asked => asked,
+            },
+        };
         result?;
         info.first_chunk().map(DeviceInfo::decode).ok_or(IoError::INVALID)
     }
@@ -178,8 +198,13 @@ impl Driver {
 
     /// Removes a device that has no server.
     pub(super) async fn delete(&self, device: u32) -> Result<(), IoError> {
-        // The driver waits for whatever has the node open.
-        let deleted = race(self.order(command::DELETE, device, 0), self.core.sleep(PATIENCE)).await;
+        self.delete_within(device, PATIENCE).await
+    }
+
+    /// The same, waiting for so long until nothing has the device open any more. It goes then, also
+    /// if this has ended before.
+    pub(super) async fn delete_within(&self, device: u32, time: Duration) -> Result<(), IoError> {
+        let deleted = race(self.order(command::DELETE, device, 0), self.core.sleep(time)).await;
         match deleted {
             wattle_rt::Either::First(result) => result,
             wattle_rt::Either::Second(()) => Err(IoError::from_errno(libc::EBUSY)),

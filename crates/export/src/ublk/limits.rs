@@ -15,6 +15,13 @@ pub(super) const REQUEST_BYTES_MAX: u32 = 512 << 10;
 /// The longest range that is discarded or zeroed by one request, in sectors: 2 GiB.
 pub(super) const RANGE_SECTORS_MAX: u32 = 4 << 20;
 
+/// The same where the kernel kills a server that has not answered a request within 30 s, in
+/// sectors: 64 MiB, which is 2.2 MB/s.
+pub(super) const HURRIED_RANGE_SECTORS_MAX: u32 = 128 << 10;
+
+/// How long the end of a server waits for a device that is in use to be gone.
+pub(super) const LAST_LOOK: Duration = Duration::from_secs(1);
+
 /// Queues that the kernel may be told of.
 pub(super) const QUEUES_MAX: usize = 64;
 

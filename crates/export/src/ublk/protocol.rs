@@ -151,7 +151,7 @@ const READ_ONLY: u32 = 1 << 0;
 impl DiskParameters {
     /// The driver has sizes as powers of two: the chunk is told if it is one, and so is the stripe;
     /// of another stripe the chunk is told.
-    pub(super) fn encode(&self, request_bytes_max: u32) -> [u8; PARAMETER_BYTES] {
+    pub(super) fn encode(&self, request_bytes_max: u32, range_sectors_max: u32) -> [u8; PARAMETER_BYTES] {
         const BASIC: u32 = 1 << 0;
         const DISCARD: u32 = 1 << 1;
         const VOLATILE_CACHE: u32 = 1 << 2;
@@ -170,7 +170,7 @@ impl DiskParameters {
         // No request is cut at chunks: the engine does that better.
         put(20, &0u32.to_ne_bytes());
         put(24, &(self.size_bytes / u64::from(block) * u64::from(block) / SECTOR_BYTES).to_ne_bytes());
-        let range = if self.read_only { 0 } else { super::limits::RANGE_SECTORS_MAX };
+        let range = if self.read_only { 0 } else { range_sectors_max };
         put(40, &0u32.to_ne_bytes());
         put(44, &block.to_ne_bytes());
         put(48, &range.to_ne_bytes());
@@ -279,7 +279,7 @@ mod tests {
             io_min_bytes: 64 << 10,
             io_opt_bytes: 256 << 10,
         };
-        let bytes = disk.encode(512 << 10);
+        let bytes = disk.encode(512 << 10, 4 << 20);
         let word = |bytes: &[u8], at: usize| u32::from_ne_bytes(*bytes[at..].first_chunk().unwrap());
         assert_eq!((word(&bytes, 0), word(&bytes, 4), word(&bytes, 8)), (60, 3, 12));
         assert_eq!(bytes[12..16], [9, 12, 18, 16], "logical, physical, optimal, minimal");
@@ -289,11 +289,11 @@ mod tests {
         assert_eq!(bytes[56..60], [1, 0, 0, 0]);
         // A stripe of three chunks is no power of two; a chunk may be none either.
         (disk.io_opt_bytes, disk.read_only) = (192 << 10, true);
-        let bytes = disk.encode(512 << 10);
+        let bytes = disk.encode(512 << 10, 4 << 20);
         assert_eq!((&bytes[12..16], word(&bytes, 8), word(&bytes, 48)), (&[9, 12, 16, 16][..], 13, 0));
         assert!(ToldDisk::decode(&bytes).read_only);
         (disk.io_min_bytes, disk.block_bytes) = (12 << 10, 4096);
-        assert_eq!(disk.encode(512 << 10)[12..16], [12, 12, 12, 12]);
+        assert_eq!(disk.encode(512 << 10, 4 << 20)[12..16], [12, 12, 12, 12]);
     }
 
     #[test]

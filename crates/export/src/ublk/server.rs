@@ -31,10 +31,14 @@ pub struct UblkVolume {
 pub enum UblkNote {
     /// A volume is a new device.
     Made(PathBuf),
+    /// A volume is a new device, which ends with its server, in use or not: its server is not root.
+    MadeForServer(PathBuf),
     /// A server that is gone had left the device; its requests go on.
     TakenOver(PathBuf),
     /// The device is in use; it waits for the next server.
     Left(PathBuf),
+    /// The device was in use, and ends with its server.
+    EndedInUse(PathBuf),
     /// The device could not be removed.
     Stays(PathBuf, IoError),
     /// A device of a wattle server that is gone, and of none of these volumes.
@@ -121,11 +125,15 @@ impl UblkServer {
                 device.leave().await;
             } else {
                 // The first error is the one that matters.
-                let _ = device.remove().await;
+                let _ = device.remove(false).await;
             }
             return Err(UblkError::Link { path: link, why: error.to_string() });
         }
-        let note = if device.taken_over { UblkNote::TakenOver(path) } else { UblkNote::Made(path) };
+        let note = match (device.taken_over, device.outlives) {
+            (true, _) => UblkNote::TakenOver(path),
+            (false, true) => UblkNote::Made(path),
+            (false, false) => UblkNote::MadeForServer(path),
+        };
         (self.0.tell)(&name, &note);
         self.0.devices.borrow_mut().insert(name.clone(), device);
         Ok(links.of(&name))
@@ -178,15 +186,17 @@ impl UblkServer {
         let _alone = self.0.changing.acquire(1).await;
         let device = self.0.devices.borrow_mut().remove(volume);
         if let Some(device) = device {
-            self.remove_device(volume, device).await;
+            self.remove_device(volume, device, false).await;
         }
     }
 
-    async fn remove_device(&self, volume: &str, device: Device) {
+    async fn remove_device(&self, volume: &str, device: Device, in_use: bool) {
         let path = device.path();
         self.0.links.remove(volume, &path);
-        if let Err(error) = device.remove().await {
-            (self.0.tell)(volume, &UblkNote::Stays(path, error));
+        match device.remove(in_use).await {
+            _ if in_use => (self.0.tell)(volume, &UblkNote::EndedInUse(path)),
+            Ok(()) => {}
+            Err(error) => (self.0.tell)(volume, &UblkNote::Stays(path, error)),
         }
     }
 
@@ -205,7 +215,7 @@ impl UblkServer {
     }
 
     /// Lets every request that was taken finish, and removes the devices; one that is claimed waits
-    /// for the next server instead. The volumes stay open.
+    /// for the next server instead, where the driver lets it. The volumes stay open.
     pub async fn stop(&self) {
         self.end(async |device| device.is_claimed().await).await;
     }
@@ -215,12 +225,13 @@ impl UblkServer {
         let _alone = self.0.changing.acquire(1).await;
         let devices = self.0.devices.take();
         for (volume, device) in devices {
-            if waits(&device).await {
+            let waits = waits(&device).await;
+            if waits && device.outlives {
                 let path = device.path();
                 device.leave().await;
                 (self.0.tell)(&volume, &UblkNote::Left(path));
             } else {
-                self.remove_device(&volume, device).await;
+                self.remove_device(&volume, device, waits).await;
             }
         }
     }

@@ -212,6 +212,15 @@ fn ublk_volume(offered: &Offered) -> UblkVolume {
 fn tell_ublk(log: &ServerLog, volume: &str, note: &UblkNote) {
     log.note(&match note {
         UblkNote::Made(path) => format!("{volume} is {}", path.display()),
+        UblkNote::MadeForServer(path) => format!(
+            "{volume} is {}, as long as this server lives: it is not root, so no later server can go on with the device, and the kernel kills \
+             it where a request takes 30 s",
+            path.display()
+        ),
+        UblkNote::EndedInUse(path) => format!(
+            "{}: it was in use, and has ended with this server, which is not root: its programs get errors from now on",
+            path.display()
+        ),
         UblkNote::TakenOver(path) => {
             format!("{volume} is {} again: what waited there since its last server ended goes on", path.display())
         }

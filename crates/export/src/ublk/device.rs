@@ -63,6 +63,9 @@ pub(super) struct Device {
     /// It goes on without this server, until another one has it.
     pub(super) outlives: bool,
     told_bytes: u64,
+    block_bytes: u64,
+    /// The kernel could not be told of this size, and that was said.
+    refused_bytes: u64,
     /// The device is out of view: nothing can claim it.
     pub(super) claim: Option<BlockClaim>,
 }
@@ -133,6 +136,8 @@ impl Device {
             taken_over: true,
             outlives: true,
             told_bytes: told.size_bytes,
+            block_bytes: disk.told_block_bytes().into(),
+            refused_bytes: 0,
             claim: None,
         }))
     }
@@ -197,6 +202,8 @@ impl Device {
                 taken_over: false,
                 outlives,
                 told_bytes: disk.size_bytes,
+                block_bytes: disk.told_block_bytes().into(),
+                refused_bytes: 0,
                 claim: None,
             }),
             Err(error) => {
@@ -331,17 +338,20 @@ impl Device {
         self.claim.is_none() && is_claimed(&self.driver.core, self.info.number).await
     }
 
-    /// Tells the kernel of a volume that has grown; whether it could be told.
+    /// Tells the kernel of a volume that has grown. That it could not be told is said once of a
+    /// size.
     pub(super) async fn resize(&mut self, size_bytes: u64) -> Result<(), IoError> {
-        if size_bytes <= self.told_bytes {
+        let told = size_bytes / self.block_bytes * self.block_bytes;
+        if told <= self.told_bytes.max(self.refused_bytes) {
             return Ok(());
         }
-        if !self.driver.can_grow() {
-            return Err(IoError::UNSUPPORTED);
-        }
-        self.driver.order(command::UPDATE_SIZE, self.info.number, size_bytes / 512).await?;
-        self.told_bytes = size_bytes;
-        Ok(())
+        let grown = match self.driver.can_grow() {
+            true => self.driver.order(command::UPDATE_SIZE, self.info.number, told / 512).await,
+            false => Err(IoError::UNSUPPORTED),
+        };
+        let size = if grown.is_ok() { &mut self.told_bytes } else { &mut self.refused_bytes };
+        *size = told;
+        grown
     }
 
     /// Removes the device: what uses it gets errors from now on. One that is in use (`in_use`) is

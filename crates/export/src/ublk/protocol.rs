@@ -149,6 +149,11 @@ const SECTOR_BYTES: u64 = 512;
 const READ_ONLY: u32 = 1 << 0;
 
 impl DiskParameters {
+    /// The block that the kernel is told: the size that it is told is whole blocks.
+    pub(super) fn told_block_bytes(&self) -> u32 {
+        self.block_bytes.clamp(512, 4096)
+    }
+
     /// The driver has sizes as powers of two: the chunk is told if it is one, and so is the stripe;
     /// of another stripe the chunk is told.
     pub(super) fn encode(&self, request_bytes_max: u32, range_sectors_max: u32) -> [u8; PARAMETER_BYTES] {
@@ -156,7 +161,7 @@ impl DiskParameters {
         const DISCARD: u32 = 1 << 1;
         const VOLATILE_CACHE: u32 = 1 << 2;
         const FUA: u32 = 1 << 3;
-        let block = self.block_bytes.clamp(512, 4096);
+        let block = self.told_block_bytes();
         let io_min = if self.io_min_bytes.is_power_of_two() { self.io_min_bytes.max(block) } else { block };
         let io_opt = if self.io_opt_bytes.is_power_of_two() { self.io_opt_bytes.max(io_min) } else { io_min };
         let physical = io_min.clamp(block, 4096);

@@ -35,6 +35,8 @@ pub enum UblkNote {
     MadeForServer(PathBuf),
     /// A server that is gone had left the device; its requests go on.
     TakenOver(PathBuf),
+    /// The volume has grown while the device waited, and the kernel cannot be told.
+    KeepsSize(PathBuf, IoError),
     /// The device is in use; it waits for the next server.
     Left(PathBuf),
     /// The device was in use, and ends with its server.
@@ -117,7 +119,7 @@ impl UblkServer {
         self.0.marks.borrow_mut().insert(mark_of(&identity));
         let marks = self.0.marks.borrow().clone();
         let numbering = Numbering { first: self.0.first, own_marks: &marks };
-        let device = Device::start(driver, &volume, &identity, numbering).await?;
+        let mut device = Device::start(driver, &volume, &identity, numbering).await?;
         let (name, path) = (volume.name().to_owned(), device.path());
         if let Err((link, error)) = links.make(&name, &path) {
             if device.taken_over {
@@ -135,6 +137,10 @@ impl UblkServer {
             (false, false) => UblkNote::MadeForServer(path),
         };
         (self.0.tell)(&name, &note);
+        // Of a device that waited the kernel knows the size that its volume had.
+        if let Err(error) = device.resize(volume.size_bytes()).await {
+            (self.0.tell)(&name, &UblkNote::KeepsSize(device.path(), error));
+        }
         self.0.devices.borrow_mut().insert(name.clone(), device);
         Ok(links.of(&name))
     }
@@ -204,7 +210,7 @@ impl UblkServer {
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the volume grew and this kernel's devices cannot; what the driver says
-    /// otherwise.
+    /// otherwise. Once for each size.
     pub async fn resize(&self, volume: &str, size_bytes: u64) -> Result<(), IoError> {
         let _alone = self.0.changing.acquire(1).await;
         let taken = self.0.devices.borrow_mut().remove(volume);

@@ -224,6 +224,11 @@ fn tell_ublk(log: &ServerLog, volume: &str, note: &UblkNote) {
         UblkNote::TakenOver(path) => {
             format!("{volume} is {} again: what waited there since its last server ended goes on", path.display())
         }
+        UblkNote::KeepsSize(path, error) => format!(
+            "{}: {volume} has grown, and its block device keeps the size that it had ({error}): it is larger after the next start, if it is \
+             unmounted before",
+            path.display()
+        ),
         UblkNote::Left(path) => format!(
             "{}: it is in use, or was left by another server, and stays; what is asked of it waits until {volume} is served again (`wattle umount {}` removes \
              it once it is unmounted)",
@@ -431,34 +436,28 @@ impl ExportPlace {
 
     /// Lets files, guests' disks, namespaces and devices be as large as their volumes; what is to
     /// be known of those that are not.
-    pub async fn resize(&self, core: &Core, offered: &[Offered]) -> Option<String> {
+    pub async fn resize(&self, core: &Core, offered: &[Offered]) -> Vec<String> {
+        let mut notes = Vec::new();
         match self {
-            Self::Nbd(..) => None,
+            Self::Nbd(..) => {}
             Self::Fuse(files, _) => {
-                let told = files.resize(core).await;
-                told.err().map(|error| format!("the kernel sees the new size within a minute ({error})"))
-            }
-            Self::Vhost(server) => {
-                server.resized();
-                None
-            }
-            Self::Nvme(namespaces, ..) => {
-                namespaces.resize();
-                None
-            }
-            Self::Ublk(server) => {
-                let mut told = Ok(());
-                for Offered { name, volume, .. } in offered {
-                    told = told.and(server.resize(name, volume.size_bytes()).await);
+                if let Err(error) = files.resize(core).await {
+                    notes.push(format!("the kernel sees the new size within a minute ({error})"));
                 }
-                let note = |error| {
-                    format!(
-                        "its block device is larger only after the next start: unmount it before ({error})"
-                    )
-                };
-                told.err().map(note)
+            }
+            Self::Vhost(server) => server.resized(),
+            Self::Nvme(namespaces, ..) => namespaces.resize(),
+            Self::Ublk(server) => {
+                for Offered { name, volume, .. } in offered {
+                    if let Err(error) = server.resize(name, volume.size_bytes()).await {
+                        notes.push(format!(
+                            "{name}: its block device is larger only after the next start: unmount it before ({error})"
+                        ));
+                    }
+                }
             }
         }
+        notes
     }
 
     /// How many programs use the file or device of a volume, as far as the system says.

@@ -25,7 +25,7 @@ use wattle_engine::{Volume, VolumeError, VolumeRef};
 use wattle_rt::ublk::{BlockClaim, UblkControl, UblkDevice, UblkQueue, UblkSlots};
 use wattle_rt::{Core, CoreIx, Instant, IoError, JoinHandle};
 
-use super::claim::{give_up, is_claimed};
+use super::claim::{claim, give_up, may_be_claimed};
 use super::driver::{Driver, UblkError, failed};
 use super::limits::{
     DEPTH, HURRIED_RANGE_SECTORS_MAX, LAST_LOOK, LOOK, PATIENCE, QUEUES_MAX, RANGE_SECTORS_MAX,
@@ -333,9 +333,15 @@ impl Device {
         self.info.number
     }
 
-    /// Whether something has claimed the device.
-    pub(super) async fn is_claimed(&self) -> bool {
-        self.claim.is_none() && is_claimed(&self.driver.core, self.info.number).await
+    /// From now on nothing can claim the device, until it is removed; `false` if something has.
+    pub(super) async fn hide(&mut self) -> bool {
+        if self.claim.is_some() {
+            return true;
+        }
+        let claimed = claim(&self.driver.core, self.info.number).await;
+        let is_free = claimed.as_ref().err().is_none_or(|error| !may_be_claimed(*error));
+        self.claim = claimed.ok();
+        is_free
     }
 
     /// Tells the kernel of a volume that has grown. That it could not be told is said once of a

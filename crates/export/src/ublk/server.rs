@@ -10,7 +10,7 @@ use wattle_rt::sync::Semaphore;
 use wattle_rt::ublk::UblkControl;
 use wattle_rt::{Core, IoError};
 
-use super::claim::{claim, give_up, is_claimed, may_be_claimed};
+use super::claim::{claim, give_up, may_be_claimed};
 use super::device::{Device, Numbering};
 use super::driver::{Driver, UblkError};
 use super::links::UblkLinks;
@@ -101,7 +101,7 @@ impl UblkServer {
         for volume in volumes {
             if let Err(error) = server.add(volume).await {
                 // What waited for its volume goes on waiting, whatever has it open.
-                server.end(async |device| device.taken_over || device.is_claimed().await).await;
+                server.end(async |device: &mut Device| device.taken_over || !device.hide().await).await;
                 return Err(error);
             }
         }
@@ -149,15 +149,6 @@ impl UblkServer {
     #[must_use]
     pub fn link_of(&self, volume: &str) -> PathBuf {
         self.0.links.of(volume)
-    }
-
-    /// Whether something has claimed a volume's device: a mount, swap, or another device over it.
-    pub async fn is_claimed(&self, volume: &str) -> bool {
-        let _alone = self.0.changing.acquire(1).await;
-        match self.visible_number(volume) {
-            Some(number) => is_claimed(&self.0.driver.core, number).await,
-            None => false,
-        }
     }
 
     /// From now on nothing can claim a volume's device, until it is shown or removed; `false` if
@@ -223,15 +214,16 @@ impl UblkServer {
     /// Lets every request that was taken finish, and removes the devices; one that is claimed waits
     /// for the next server instead, where the driver lets it. The volumes stay open.
     pub async fn stop(&self) {
-        self.end(async |device| device.is_claimed().await).await;
+        // What is not in use stays so until it is stopped.
+        self.end(async |device: &mut Device| !device.hide().await).await;
     }
 
     /// Ends all devices; those that are named wait for the next server.
-    async fn end(&self, waits: impl AsyncFn(&Device) -> bool) {
+    async fn end(&self, waits: impl AsyncFn(&mut Device) -> bool) {
         let _alone = self.0.changing.acquire(1).await;
         let devices = self.0.devices.take();
-        for (volume, device) in devices {
-            let waits = waits(&device).await;
+        for (volume, mut device) in devices {
+            let waits = waits(&mut device).await;
             if waits && device.outlives {
                 let path = device.path();
                 device.leave().await;

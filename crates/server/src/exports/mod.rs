@@ -6,6 +6,7 @@ mod uri;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use wattle_control::create::shell_word;
 use wattle_control::stack::LogicalId;
 use wattle_control::{Code, Problem};
 use wattle_engine::VolumeRef;
@@ -335,6 +336,14 @@ impl RunningExport {
     }
 }
 
+/// A volume's file or device is in use.
+pub struct VolumeUse {
+    /// How often.
+    pub times: u32,
+    /// The commands that tell by what.
+    pub looks: String,
+}
+
 /// Where volumes are offered, to offer others there and take some away.
 #[derive(Clone)]
 pub enum ExportPlace {
@@ -460,12 +469,27 @@ impl ExportPlace {
         notes
     }
 
-    /// How many programs use the file or device of a volume, as far as the system says.
-    pub async fn uses(&self, volume: &str) -> u32 {
-        match self {
-            Self::Nbd(..) | Self::Nvme(..) | Self::Vhost(_) => 0,
-            Self::Fuse(files, _) => files.opens(volume),
-            Self::Ublk(server) => u32::from(server.is_claimed(volume).await),
+    /// What uses the file or device of a volume, as far as the system says. Of a device that
+    /// nothing uses nothing can begin to, until it is [given back](Self::give_back) or removed.
+    pub async fn take(&self, volume: &str) -> Option<VolumeUse> {
+        let (times, looks) = match self {
+            Self::Nbd(..) | Self::Nvme(..) | Self::Vhost(_) => return None,
+            Self::Fuse(files, dir) => {
+                let file = shell_word(&file_of(dir, volume));
+                (files.opens(volume), format!("`losetup -j {file}` and `fuser {file}`"))
+            }
+            Self::Ublk(server) => {
+                let device = shell_word(&server.link_of(volume).to_string_lossy());
+                (u32::from(!server.hide(volume).await), format!("`lsblk {device}` and `fuser {device}`"))
+            }
+        };
+        (times > 0).then_some(VolumeUse { times, looks })
+    }
+
+    /// Lets a device that was taken be used again.
+    pub async fn give_back(&self, volume: &str) {
+        if let Self::Ublk(server) = self {
+            server.show(volume).await;
         }
     }
 

@@ -26,7 +26,7 @@ use wattle_rt::{Core, Latch};
 
 use crate::array::{Served, ServedFacts};
 use crate::events::{EventFeed, FeedPosition};
-use crate::exports::{ExportPlace, Offered};
+use crate::exports::{ExportPlace, Offered, VolumeUse};
 use crate::protocol::report::{GroupReport, ServerReport, VolumeReport, below};
 use crate::protocol::{MapOrder, Response, SavingOrder, ServerRequest};
 use crate::saving::ServerSaving;
@@ -240,13 +240,24 @@ impl Serving {
         self.saving.recorder(Some(undo), now, what, if member.is_empty() { &[] } else { &given })
     }
 
-    /// How many programs use the files and devices of a volume.
-    async fn opens_of(&self, name: &str) -> u32 {
-        let mut opens = 0;
-        for place in self.places() {
-            opens += place.uses(name).await;
+    /// Sees that nothing uses the files and devices of volumes; nothing can begin to use the
+    /// devices from then on, until they are removed.
+    ///
+    /// # Errors
+    /// One is in use. All of them can be used as before then.
+    async fn take_unused(&self, names: &[&str]) -> Result<(), Problem> {
+        for (ix, name) in names.iter().enumerate() {
+            for place in self.places() {
+                let Some(used) = place.take(name).await else { continue };
+                for name in &names[..=ix] {
+                    for place in self.places() {
+                        place.give_back(name).await;
+                    }
+                }
+                return Err(in_use_problem(name, &used));
+            }
         }
-        opens
+        Ok(())
     }
 
     /// What it serves, and how that is.
@@ -294,9 +305,10 @@ impl Serving {
             return self.stop_all(name).await;
         }
         let served = found?;
-        match self.opens_of(&served.facts.name).await {
-            0 => {}
-            opens => return Err(in_use_problem(&served.facts.name, &served.exports, opens)),
+        {
+            // An order that changes a group takes devices too, and gives back what it took.
+            let _turn = self.changing.acquire(1).await;
+            self.take_unused(&[&served.facts.name]).await?;
         }
         let message = stopped_message(&served.facts, &served.handle.status(&self.core).await);
         served.stopping.set(true);
@@ -327,15 +339,14 @@ impl Serving {
 
     /// Volumes that lie on each other are stopped together.
     async fn stop_all(&self, name: &str) -> Result<String, Problem> {
-        for offered in self.offered().iter() {
-            match self.opens_of(&offered.name).await {
-                0 => {}
-                opens => return Err(in_use_problem(&offered.name, &offered.exports, opens)),
-            }
-        }
+        let turn = self.changing.acquire(1).await;
+        let offered = self.offered();
+        let names: Vec<_> = offered.iter().map(|offered| offered.name.as_str()).collect();
+        self.take_unused(&names).await?;
         let (sender, ended) = oneshot();
         self.waiting_for_end.borrow_mut().push(sender);
         self.last_stop.set();
+        drop(turn);
         ended.await.unwrap_or_else(|| Err(stop_problem(name, VolumeError::Stopped)))?;
         let offered = self.offered();
         let names: Vec<_> = offered.iter().map(|offered| offered.name.as_str()).collect();
@@ -430,19 +441,14 @@ fn stopped_message(facts: &ServedFacts, status: &ArrayStatus) -> String {
     format!("{} is stopped{left}", facts.name)
 }
 
-fn in_use_problem(name: &str, exports: &[String], opens: u32) -> Problem {
-    let next = match exports.iter().find(|way| way.starts_with('/')) {
-        Some(file) => {
-            format!("unmount or close it first: `losetup -j {file}` and `fuser {file}` tell what uses it")
-        }
-        None => "unmount or close it first".to_owned(),
-    };
-    let times = if opens == 1 { "once".to_owned() } else { format!("{opens} times") };
+fn in_use_problem(name: &str, used: &VolumeUse) -> Problem {
+    let VolumeUse { times, looks } = used;
+    let times = if *times == 1 { "once".to_owned() } else { format!("{times} times") };
     Problem::new(
         Code::InUse,
         format!("{name} is not stopped: its file or device is in use, {times}"),
         "what a mounted file system or a program has not written yet would be lost",
-        next,
+        format!("unmount or close it first: {looks} tell what uses it"),
     )
 }
 

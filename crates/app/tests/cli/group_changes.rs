@@ -209,6 +209,33 @@ fn files_come_and_go_with_their_volumes() {
 }
 
 #[test]
+fn a_volume_is_not_offered_where_exports_have_ended() {
+    if !can_mount() {
+        return;
+    }
+    let room = Room::new();
+    let members = group(&room);
+    let [sockets, files] = ["sockets", "my files"].map(|name| room.path(name));
+    let exports = [("vhost-user", &sockets), ("fuse", &files)].map(|(kind, dir)| {
+        fs::create_dir(dir).unwrap();
+        format!("{kind}={}", dir.display())
+    });
+    let mut serve =
+        Serve::start(&room, &["--export", exports[0].as_str(), "--export", &exports[1]], &members);
+    let file = File::open(files.join("tank/home")).unwrap();
+    let used = format!("fuser '{}'", files.join("tank/home").display());
+    serve.command(&["stop", "tank"]).failed(3, "WTL-0116", &["in use, once", &used]);
+    serve.signal("TERM");
+    // The sockets have ended, and the mount waits a while for a file that is open.
+    std::thread::sleep(Duration::from_millis(250));
+    let said = order(&room, &serve, "lv create tank/late -l 1");
+    drop(file);
+    let status = serve.wait();
+    assert!(!format!("{said:?}").contains("is offered at"), "{said:?}");
+    assert_eq!((status, fs::read_dir(&sockets).unwrap().count()), (0, 0), "{}", serve.rest());
+}
+
+#[test]
 fn a_file_system_written_by_a_client_is_seen() {
     if !["mkfs.ext4", "nbdcopy"].into_iter().all(require) {
         return;

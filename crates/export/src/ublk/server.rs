@@ -1,11 +1,11 @@
 //! All devices of a server.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use wattle_engine::VolumeRef;
+use wattle_engine::{VolumeError, VolumeRef};
 use wattle_rt::sync::Semaphore;
 use wattle_rt::ublk::UblkControl;
 use wattle_rt::{Core, IoError};
@@ -63,6 +63,7 @@ struct Server {
     links: UblkLinks,
     /// One change at a time has the devices.
     changing: Semaphore,
+    stopped: Cell<bool>,
     devices: RefCell<BTreeMap<String, Device>>,
     tell: NoteListener,
 }
@@ -95,6 +96,7 @@ impl UblkServer {
             marks: RefCell::new(marks),
             links,
             changing: Semaphore::new(1),
+            stopped: Cell::new(false),
             devices: RefCell::default(),
             tell: Box::new(tell),
         }));
@@ -111,10 +113,13 @@ impl UblkServer {
     /// Offers another volume; the link to its device.
     ///
     /// # Errors
-    /// There is no device for it.
+    /// There is no device for it, or the server has been stopped.
     pub async fn add(&self, volume: UblkVolume) -> Result<PathBuf, UblkError> {
         let Server { driver, links, .. } = &*self.0;
         let _alone = self.0.changing.acquire(1).await;
+        if self.0.stopped.get() {
+            return Err(VolumeError::Stopped.into());
+        }
         let UblkVolume { volume, identity } = volume;
         self.0.marks.borrow_mut().insert(mark_of(&identity));
         let marks = self.0.marks.borrow().clone();
@@ -221,6 +226,7 @@ impl UblkServer {
     /// Ends all devices; those that are named wait for the next server.
     async fn end(&self, waits: impl AsyncFn(&mut Device) -> bool) {
         let _alone = self.0.changing.acquire(1).await;
+        self.0.stopped.set(true);
         let devices = self.0.devices.take();
         for (volume, mut device) in devices {
             let waits = waits(&mut device).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use wattle_engine::VolumeRef;
 use wattle_rt::sync::{Latch, Notify};
-use wattle_rt::{Core, Either, JoinHandle, ListenError, Listener, Stream, race};
+use wattle_rt::{Core, Either, IoError, JoinHandle, ListenError, Listener, Stream, race};
 
 use super::disk::{Disk, FaultReport, Told};
 use super::session::{SessionFault, converse};
@@ -39,6 +39,7 @@ struct Server {
     core: Core,
     dir: PathBuf,
     disks: RefCell<BTreeMap<String, Offered>>,
+    stopped: Cell<bool>,
     tell: FaultListener,
 }
 
@@ -69,8 +70,8 @@ impl VhostServer {
         volumes: Vec<VolumeRef>,
         tell: impl Fn(&Path, &SessionFault) + 'static,
     ) -> Result<Self, SocketError> {
-        let disks = RefCell::default();
-        let server = Self(Rc::new(Server { core: core.clone(), dir, disks, tell: Rc::new(tell) }));
+        let (disks, stopped) = (RefCell::default(), Cell::new(false));
+        let server = Self(Rc::new(Server { core: core.clone(), dir, disks, stopped, tell: Rc::new(tell) }));
         for volume in volumes {
             if let Err(error) = server.add(volume) {
                 server.stop().await;
@@ -89,13 +90,16 @@ impl VhostServer {
     /// Offers another volume.
     ///
     /// # Errors
-    /// Its socket cannot be made.
+    /// Its socket cannot be made, or the server has been stopped.
     pub fn add(&self, volume: VolumeRef) -> Result<PathBuf, SocketError> {
         let name = volume.name().to_owned();
         let path = socket_of(&self.0.dir, &name);
         let is_taken = |other: &&String| socket_of(&self.0.dir, other) == path;
         let taken_by = self.0.disks.borrow().keys().find(is_taken).cloned();
         let fault = |error| SocketError { path: path.clone(), error, taken_by: taken_by.clone() };
+        if self.0.stopped.get() {
+            return Err(fault(ListenError::Other(IoError::from_errno(libc::ESHUTDOWN))));
+        }
         let listener = Listener::unix(&path).map_err(fault)?.reserved();
         let disk = Rc::new(Disk {
             remains: volume.remains(),
@@ -158,6 +162,7 @@ impl VhostServer {
 
     /// Lets every request that was begun finish, and ends all connections. The volumes stay open.
     pub async fn stop(&self) {
+        self.0.stopped.set(true);
         let disks = self.0.disks.take();
         for offered in disks.values() {
             offered.stopping.set();

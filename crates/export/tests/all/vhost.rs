@@ -307,6 +307,20 @@ fn two_volumes_whose_sockets_would_be_one_are_refused() {
 }
 
 #[test]
+fn a_server_that_was_stopped_offers_nothing_more() {
+    let serve = async move |core: Core| {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, other) = (volume(&core, "one", MIB, false).await, volume(&core, "other", MIB, false).await);
+        let server = VhostServer::start(&core, directory.path().to_owned(), vec![one], |_, _| {});
+        let server = server.await.unwrap();
+        server.stop().await;
+        assert!(server.add(other).is_err());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    };
+    run(RuntimeConfig::default(), serve).unwrap();
+}
+
+#[test]
 fn a_descriptor_that_could_let_the_server_wait_ends_the_connection() {
     with_disk(1, async |rig| {
         let memory = Guest::memory();

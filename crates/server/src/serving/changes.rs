@@ -21,6 +21,9 @@ impl Serving {
     /// Changes a volume group under its clients.
     pub(super) async fn obey(&self, order: &Order) -> Result<ChangeReport, Problem> {
         let _turn = self.changing.acquire(1).await;
+        if self.is_ending() {
+            return Err(being_stopped("the volume group"));
+        }
         let stack = self.stack.take();
         let mut stack = stack.ok_or_else(|| being_stopped("the volume group"))?;
         let mut hidden = Hidden::default();

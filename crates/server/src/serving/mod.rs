@@ -57,6 +57,8 @@ pub struct Serving {
     /// Commands that wait for the process to have given everything back.
     waiting_for_end: RefCell<Vec<OneshotSender<Result<(), Problem>>>>,
     ending: Cell<bool>,
+    /// No order that changes a group begins any more.
+    closing: Cell<bool>,
     /// Volumes share what there is.
     site: QosSite,
     /// What is set of a volume when it begins to be offered.
@@ -101,6 +103,7 @@ impl Serving {
             stack: RefCell::new(stack),
             waiting_for_end: RefCell::default(),
             ending: Cell::new(false),
+            closing: Cell::new(false),
             site,
             settings: Vec::new(),
             places: RefCell::default(),
@@ -139,7 +142,14 @@ impl Serving {
 
     /// Whether it is being stopped: what begins now would be too late.
     pub fn is_ending(&self) -> bool {
-        self.ending.get() || self.last_stop.is_set()
+        self.closing.get() || self.ending.get() || self.last_stop.is_set()
+    }
+
+    /// Lets no order that changes a group begin any more, and one that is being carried out finish:
+    /// what it offers is there when exports end then, and nothing is offered after them.
+    pub async fn close(&self) {
+        self.closing.set(true);
+        drop(self.changing.acquire(1).await);
     }
 
     /// The arrays that run now.

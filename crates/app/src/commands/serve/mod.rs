@@ -661,6 +661,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 /// Drains the clients, then flushes the arrays and records them clean, then lets go of the members.
 async fn finish(core: &Core, serving: &Serving, exports: Vec<RunningExport>) -> Result<(), Problem> {
     serving.release(None).await;
+    serving.close().await;
     for export in exports {
         export.stop(core, &output::log()).await;
     }

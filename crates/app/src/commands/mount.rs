@@ -156,10 +156,13 @@ fn is_block_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
-/// The number of a block device of ublk.
+/// The number of a block device of ublk, or of the node by which its server took requests: without
+/// a server that is all that there may be.
 fn ublk_number(path: &Path) -> Option<u32> {
     let name = path.file_name()?.to_str()?;
-    name.strip_prefix("ublkb")?.parse().ok().filter(|_| is_block_device(path))
+    let block = name.strip_prefix("ublkb").filter(|_| is_block_device(path));
+    let node = name.strip_prefix("ublkc").filter(|_| path.starts_with("/dev"));
+    block.or(node)?.parse().ok()
 }
 
 /// Mounts the file of a volume, through a loop device that goes with the mount, or its block

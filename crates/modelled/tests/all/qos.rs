@@ -62,7 +62,13 @@ impl House {
     }
 
     /// A load that begins now, on a core.
-    fn load(&self, core: &Core, on: usize, volume: usize, load: Load) -> impl Future<Output = Seen> + use<> {
+    fn load(
+        &self,
+        core: &Core,
+        on: usize,
+        volume: usize,
+        load: Load,
+    ) -> impl Future<Output = Seen> + use<> {
         let volume = self.volumes[volume].clone();
         let work = core.call(CoreIx(on), move |core| async move {
             let opened = volume.open(&core).unwrap();
@@ -205,6 +211,26 @@ fn bandwidth_reads_and_writes_have_limits_of_their_own() {
 }
 
 #[test]
+fn a_limit_of_writes_holds_back_no_reads_by_way_of_a_limit_of_all() {
+    let run = |rates: &'static [(QosUnit, QosScope, u64)]| {
+        on_drives("nvme", 1, async move |core, drives| {
+            let house = House::build(&core, drives, 1).await;
+            house.set(&core, 0, QosLimits { volume: limits(rates), ..QosLimits::default() }).await;
+            let written = house.load(&core, 0, 0, Load { bytes: 4 << 20, ..writes(2, 10 * SECOND) });
+            let read = house.load(&core, 0, 0, reads(1, 10 * SECOND)).await;
+            assert!(written.await.each.len() >= 3);
+            read.p99(Instant::START).as_secs_f64()
+        })
+    };
+    const WRITES: (QosUnit, QosScope, u64) = (QosUnit::Bytes, QosScope::Writes, 1 << 20);
+    let alone = run(&[WRITES]);
+    for all in [(QosUnit::Requests, QosScope::All, 100_000), (QosUnit::Bytes, QosScope::All, 1 << 30)] {
+        let all: &'static [_] = Box::leak(Box::new([all, WRITES]));
+        close("p99 of reads", run(all), alone, 0.05);
+    }
+}
+
+#[test]
 fn each_client_of_a_volume_has_its_own_limit() {
     on_drives("nvme", 2, async |core, drives| {
         let house = House::build(&core, drives, 1).await;
@@ -334,6 +360,47 @@ fn a_task_that_goes_while_it_waits_takes_nothing_with_it() {
             assert_eq!((totals.waiting_limited, totals.waiting_shared), (0, 0));
         }
         assert!(house.load(&core, 0, 0, reads(4, 100 * MS)).await.each.len() > 100);
+    });
+}
+
+/// A client that times out and connects again keeps others out no longer than it is there.
+#[test]
+fn a_request_that_goes_while_it_waits_for_a_limit_is_not_paid_for() {
+    const LARGE: usize = 4 << 20;
+    on_drives("nvme", 2, async |core, drives| {
+        let house = House::build(&core, drives, 1).await;
+        let rates = [(QosUnit::Bytes, QosScope::All, 1 << 20), (QosUnit::Requests, QosScope::All, 1000)];
+        house.set(&core, 0, QosLimits { volume: limits(&rates), ..QosLimits::default() }).await;
+        let volume = house.volumes[0].open(&core).unwrap();
+        let large = || volume.write(0, BufMut::zeroed(LARGE).freeze(), Durability::Cached);
+        large().await.unwrap();
+        let began = core.now();
+        for _ in 0..5 {
+            let attempts: Vec<_> = (0..2)
+                .map(|on| {
+                    let volume = house.volumes[0].clone();
+                    core.spawn(core.call(CoreIx(on), move |core| async move {
+                        let volume = volume.open(&core).unwrap();
+                        let write = volume.write(0, BufMut::zeroed(LARGE).freeze(), Durability::Cached);
+                        matches!(
+                            wattle_rt::race(write, core.sleep(300 * MS)).await,
+                            wattle_rt::Either::First(_)
+                        )
+                    }))
+                })
+                .collect();
+            for attempt in attempts {
+                assert!(!attempt.await, "it waits for the first one");
+            }
+        }
+        assert!(core.now() - began < 2 * SECOND);
+        volume.write(0, BufMut::zeroed(4096).freeze(), Durability::Cached).await.unwrap();
+        close("seconds", (core.now() - began).as_secs_f64(), 3.9, 0.02);
+        // The limit holds as before.
+        large().await.unwrap();
+        let began = core.now();
+        large().await.unwrap();
+        close("seconds", (core.now() - began).as_secs_f64(), 4.0, 0.02);
     });
 }
 

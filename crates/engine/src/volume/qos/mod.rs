@@ -34,7 +34,7 @@ use crate::cores;
 pub use limits::{
     QOS_BURSTS, QOS_GOALS, QOS_RATES, QOS_WEIGHTS, QosCost, QosLimits, QosRate, QosRates, QosScope, QosUnit,
 };
-use rate::{Paid, Rates};
+use rate::{Booking, Paid, RateGroup, Rates};
 pub use site::QosSite;
 use site::{Flow, Gates, SiteShard, VolumeShared};
 pub use status::{QosStatus, QosTotals};
@@ -230,9 +230,12 @@ impl Pace {
     /// Waits until a request may go.
     pub async fn enter(&self, cost: QosCost) -> Turn<'_> {
         let shared = &self.flow.shared;
+        let mut booked = [None, None];
         if shared.limited.load(Ordering::Relaxed) {
-            self.pass(&self.client_gates, &shared.client_rates, &self.client_paid, cost).await;
-            self.pass(&self.flow.gates, &shared.volume_rates, &shared.volume_paid, cost).await;
+            booked = [
+                self.pass(&self.client_gates, &shared.client_rates, &self.client_paid, cost).await,
+                self.pass(&self.flow.gates, &shared.volume_rates, &shared.volume_paid, cost).await,
+            ];
         }
         let shares = shared.site.shares.load(Ordering::Relaxed) && !shared.released.load(Ordering::Relaxed);
         let lane = shares.then(|| lane::lane_of(&self.flow));
@@ -240,6 +243,7 @@ impl Pace {
         if let Some(lane) = lane {
             lane::begin(&self.shard, &self.flow, lane, self.client, cost).await;
         }
+        booked.into_iter().flatten().for_each(Booked::starts);
         self.turn(lane, cost, began)
     }
 
@@ -249,30 +253,74 @@ impl Pace {
     }
 
     /// Waits as long as the rates hold a request back.
-    async fn pass(&self, gates: &Gates, rates: &Rates, paid: &Paid, cost: QosCost) {
+    async fn pass<'a>(
+        &'a self,
+        gates: &Gates,
+        rates: &Rates,
+        paid: &'a Paid,
+        cost: QosCost,
+    ) -> Option<Booked<'a>> {
         if rates.none() {
-            return;
+            return None;
         }
-        let (core, flow) = (&self.shard.core, &self.flow);
+        let core = &self.shard.core;
         let came = core.now();
-        let held = flow.counts.held();
+        let held = self.flow.counts.held();
         let _first = gates.of(cost).acquire(1).await;
-        while !flow.shared.released.load(Ordering::Relaxed) {
-            let changed = flow.changed.wait();
-            let now = core.now();
-            let start = Instant::from_nanos(paid.reserve(rates, cost, now.as_nanos()));
-            if start <= now {
-                break;
-            }
-            if let Either::First(()) = race(core.sleep_until(start), changed).await {
-                break;
-            }
-        }
+        let booked = self.book(rates, paid, cost).await;
         drop(held);
         let waited = core.now() - came;
         if waited > Duration::ZERO {
-            flow.counts.limited(waited);
+            self.flow.counts.limited(waited);
         }
+        booked
+    }
+
+    /// Books a request in both groups of limits and waits for its time in each of them; nothing
+    /// once the volume is released.
+    async fn book<'a>(&'a self, rates: &Rates, paid: &'a Paid, cost: QosCost) -> Option<Booked<'a>> {
+        let (core, flow) = (&self.shard.core, &self.flow);
+        'again: while !flow.shared.released.load(Ordering::Relaxed) {
+            let mut booked = Booked { core, paid, booking: Booking::default() };
+            for group in RateGroup::ORDER {
+                let mut changed = flow.changed.wait();
+                let now = core.now().as_nanos();
+                let start = paid.reserve(rates, group, cost, now, &mut booked.booking);
+                while core.now().as_nanos() < start {
+                    let sleep = core.sleep_until(Instant::from_nanos(start));
+                    if let Either::First(()) = race(sleep, changed).await {
+                        break;
+                    }
+                    // What was set may have been a weight: its place in line stays.
+                    if !booked.booking.is_of(rates) || flow.shared.released.load(Ordering::Relaxed) {
+                        continue 'again;
+                    }
+                    changed = flow.changed.wait();
+                }
+            }
+            return Some(booked);
+        }
+        None
+    }
+}
+
+/// What was booked for a request; given back if it is dropped before the request starts.
+struct Booked<'a> {
+    core: &'a Core,
+    paid: &'a Paid,
+    booking: Booking,
+}
+
+impl Booked<'_> {
+    /// The request starts: what was booked for it is used.
+    fn starts(mut self) {
+        self.booking = Booking::default();
+    }
+}
+
+impl Drop for Booked<'_> {
+    fn drop(&mut self) {
+        self.paid.give_back(&self.booking, self.core.now().as_nanos());
     }
 }
 

@@ -404,6 +404,29 @@ fn a_request_that_goes_while_it_waits_for_a_limit_is_not_paid_for() {
     });
 }
 
+#[test]
+fn a_weight_that_is_set_forgives_no_debt() {
+    on_drives("nvme", 1, async |core, drives| {
+        let house = House::build(&core, drives, 1).await;
+        let rates =
+            QosLimits { volume: limits(&[(QosUnit::Bytes, QosScope::All, 1 << 20)]), ..QosLimits::default() };
+        house.set(&core, 0, rates).await;
+        let volume = house.volumes[0].open(&core).unwrap();
+        let large = || volume.write(0, BufMut::zeroed(4 << 20).freeze(), Durability::Cached);
+        large().await.unwrap();
+        let began = core.now();
+        let sets = async {
+            for weight in [101, 102, 103] {
+                core.sleep(SECOND).await;
+                house.set(&core, 0, QosLimits { weight, ..rates }).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        wattle_rt::race(large(), sets).await;
+        close("seconds", (core.now() - began).as_secs_f64(), 4.0, 0.02);
+    });
+}
+
 /// Two volumes that both ask for more than there is.
 fn shares(preset: &'static str, weights: (u32, u32), on: usize, seconds: u32) -> (f64, f64) {
     on_drives(preset, 2, async move |core, drives| {

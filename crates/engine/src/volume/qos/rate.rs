@@ -30,15 +30,20 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// From now on these hold. Changes are made one at a time.
+    /// From now on these hold. Changes are made one at a time. Where nothing changes, what is owed
+    /// stays owed.
     pub fn set(&self, rates: &QosRates, burst: Duration, now: u64) {
+        let mut changed = false;
         for (word, rate) in self.per_second.iter().zip(rates.0) {
-            word.store(rate.unwrap_or(0), Ordering::Relaxed);
+            let rate = rate.unwrap_or(0);
+            changed |= word.swap(rate, Ordering::Relaxed) != rate;
         }
         let burst = u64::try_from(burst.as_nanos()).unwrap_or(u64::MAX);
-        self.burst_nanos.store(burst, Ordering::Relaxed);
-        self.changed_at.store(now, Ordering::Relaxed);
-        self.version.fetch_add(1, Ordering::Release);
+        changed |= self.burst_nanos.swap(burst, Ordering::Relaxed) != burst;
+        if changed {
+            self.changed_at.store(now, Ordering::Relaxed);
+            self.version.fetch_add(1, Ordering::Release);
+        }
     }
 
     /// Whether nothing is limited.
@@ -292,6 +297,19 @@ mod tests {
         assert_eq!(owed()[3], 8 * SECOND);
         paid.give_back(&booking, 9 * SECOND);
         assert_eq!(owed()[3], 8 * SECOND, "its time has passed");
+    }
+
+    #[test]
+    fn a_change_that_is_none_forgives_nothing() {
+        let burst = Duration::from_millis(100);
+        let (rates, paid) = (iops(1, burst), Paid::default());
+        paid.start(&rates, QosCost::read(512), 0);
+        let mut set = QosRates::default();
+        set.0[0] = Some(1);
+        rates.set(&set, burst, 5);
+        assert_eq!(paid.start(&rates, QosCost::read(512), 5), SECOND, "as if nothing was set");
+        rates.set(&set, 2 * burst, 6);
+        assert!(paid.start(&rates, QosCost::read(512), 6) < SECOND + SECOND / 2);
     }
 
     #[test]

@@ -497,14 +497,27 @@ fn a_noisy_neighbour_moves_the_p99_by_less_than_a_fifth() {
 
 #[test]
 fn a_volume_alone_has_all_there_is() {
-    let run = |volumes| {
-        on_drives("nvme", 2, async move |core, drives| {
-            let house = House::build(&core, drives, volumes).await;
-            let (from, to) = (core.now() + SECOND, core.now() + 3 * SECOND);
-            house.load(&core, 0, 0, reads(1024, 3 * SECOND)).await.per_second(from, to)
-        })
-    };
-    close("with an idle neighbour", run(2), run(1), 0.01);
+    for loads in [1, 2] {
+        let run = |volumes| {
+            on_drives("nvme", 2, async move |core, drives| {
+                let house = House::build(&core, drives, volumes).await;
+                if volumes > 1 {
+                    house.set(&core, 1, QosLimits { weight: 101, ..QosLimits::default() }).await;
+                }
+                let (from, to) = (core.now() + 100 * MS, core.now() + 300 * MS);
+                let loads: Vec<_> =
+                    (0..loads).map(|on| house.load(&core, on, 0, reads(1024, 300 * MS))).collect();
+                let mut all = 0.0;
+                for load in loads {
+                    all += load.await.per_second(from, to);
+                }
+                let held = house.volumes[0].governed().unwrap().status(&core).await.totals.shared;
+                assert_eq!(held, 0, "nothing waits for a volume that is not used");
+                all
+            })
+        };
+        close("with an idle neighbour", run(2), run(1), 0.01);
+    }
 }
 
 #[test]

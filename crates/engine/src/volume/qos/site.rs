@@ -62,6 +62,28 @@ pub(super) struct SiteShared {
 #[repr(align(128))]
 struct HeavyWeight(AtomicU64);
 
+/// What is in it: the weight of what a core has heavy in the lower half; in the upper one which
+/// volume it is, by [`name_of`], if that is the only one that is used there, and 0 for several.
+const WEIGHT_BITS: u32 = 32;
+
+/// A volume as it is named in that word.
+fn name_of(slot: usize) -> u64 {
+    u32::try_from(slot + 1).unwrap_or(0).into()
+}
+
+impl HeavyWeight {
+    fn set(&self, weight: u64, only: Option<u64>) {
+        let weight = weight.min(u32::MAX.into());
+        self.0.store(only.unwrap_or(0) << WEIGHT_BITS | weight, Ordering::Relaxed);
+    }
+
+    /// The weight, and the only volume that it is of.
+    fn get(&self) -> (u64, Option<u64>) {
+        let word = self.0.load(Ordering::Relaxed);
+        (word & u64::from(u32::MAX), Some(word >> WEIGHT_BITS).filter(|name| *name > 0))
+    }
+}
+
 impl QosSite {
     /// For so many cores, without volumes.
     #[must_use]
@@ -138,9 +160,13 @@ impl SiteShared {
         let _ = self.depth.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
-    fn heavy_elsewhere(&self, here: CoreIx) -> u64 {
+    /// The weight of what other cores have heavy, and whether any of it may be another volume than
+    /// the only one that is used here.
+    fn heavy_elsewhere(&self, here: CoreIx, only: Option<u64>) -> (u64, bool) {
         let others = self.heavy.iter().enumerate().filter(|(core, _)| *core != here.0);
-        others.map(|(_, word)| word.0.load(Ordering::Relaxed)).sum()
+        others.map(|(_, word)| word.get()).fold((0, false), |(sum, is_other), (weight, name)| {
+            (sum + weight, is_other || weight > 0 && (name.is_none() || name != only))
+        })
     }
 }
 
@@ -410,7 +436,7 @@ impl SiteShard {
 
     /// Nothing of a lane is under way any more: other cores need not reckon with this one.
     pub fn is_idle(&self, now: u64) {
-        if self.shared.heavy[self.core.index().0].0.load(Ordering::Relaxed) > 0 {
+        if self.shared.heavy[self.core.index().0].get().0 > 0 {
             self.look(now);
         }
     }
@@ -421,11 +447,12 @@ impl SiteShard {
 
     /// Finds out which volumes want how much, and tells other cores.
     fn look(&self, now: u64) {
-        let (mut used, mut heavy, mut weights) = (0, 0, [0; 2]);
+        let (mut used, mut only, mut heavy, mut weights) = (0, None, 0, [0; 2]);
         for flow in self.flows.borrow().values() {
             let weight = u64::from(flow.shared.weight());
             if flow.is_used(now) {
                 used += 1;
+                only = Some(name_of(flow.shared.slot)).filter(|_| used == 1);
                 weights[if flow.shared.goal().is_some() { GOALS } else { OTHERS }] += weight;
             }
             let is_heavy = flow.under_way.get() + flow.queued.get() >= HEAVY;
@@ -438,10 +465,11 @@ impl SiteShard {
                 heavy += weight * 16 / u64::from(on.max(1));
             }
         }
-        self.shared.heavy[self.core.index().0].0.store(heavy, Ordering::Relaxed);
-        let elsewhere = self.shared.heavy_elsewhere(self.core.index());
+        self.shared.heavy[self.core.index().0].set(heavy, only);
+        let (elsewhere, is_other) = self.shared.heavy_elsewhere(self.core.index(), only);
         let mut fair = u64::MAX;
-        if used > 1 || elsewhere > 0 {
+        // A volume that is used on several cores is no neighbour of itself.
+        if used > 1 || is_other {
             let mine = heavy.max(1);
             let all = self.shared.depth_max();
             fair = (u128::from(all) * u128::from(mine) / u128::from(mine + elsewhere)) as u64;

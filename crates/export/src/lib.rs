@@ -12,7 +12,6 @@ pub mod fuse;
 pub mod fuzzing;
 pub mod nbd;
 pub mod nvme;
-pub(crate) mod pieces;
 pub mod ublk;
 pub mod vhost;
 

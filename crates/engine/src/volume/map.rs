@@ -136,6 +136,16 @@ impl Map {
         })
     }
 
+    /// Up to where everything behind a byte lies on the same volumes below as that byte.
+    pub fn alike_until(&self, offset_bytes: u64) -> u64 {
+        let ix = self.segments.partition_point(|(start, segment)| start + segment.len_bytes <= offset_bytes);
+        let mut rest = self.segments[ix..].iter();
+        let Some((start, first)) = rest.next() else { return offset_bytes };
+        let alike = rest.take_while(|(_, segment)| segment.below().eq(first.below()));
+        let (start, last) = alike.last().map_or((*start, first), |(start, last)| (*start, last));
+        start + last.len_bytes
+    }
+
     /// The segments with the byte each starts at.
     pub fn segments(&self) -> &[(u64, MapSegment)] {
         &self.segments
@@ -143,6 +153,16 @@ impl Map {
 }
 
 impl MapSegment {
+    /// The volumes that it lies on.
+    fn below(&self) -> impl Iterator<Item = usize> + '_ {
+        let legs = match &self.target {
+            SegmentTarget::Zero | SegmentTarget::Missing => &[],
+            SegmentTarget::Linear(leg) => std::slice::from_ref(leg),
+            SegmentTarget::Striped { legs, .. } => &legs[..],
+        };
+        legs.iter().map(|leg| leg.below)
+    }
+
     /// The first piece of at most `len` bytes from `at` on.
     fn piece(&self, at: u64, len: u64) -> Piece {
         let len = len.min(self.len_bytes - at);

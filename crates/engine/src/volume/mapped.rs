@@ -281,6 +281,11 @@ impl MappedVolume {
         self.opened().map_or(0, |opened| topology(&opened).1)
     }
 
+    /// Up to where what lies behind a byte may take as long as that byte.
+    pub(super) fn alike_until(&self, offset_bytes: u64) -> u64 {
+        self.opened().map_or(u64::MAX, |opened| opened.map.alike_until(offset_bytes))
+    }
+
     pub(super) async fn read(&self, offset_bytes: u64, mut buf: BufMut) -> (Result<(), VolumeError>, BufMut) {
         let len = buf.len() as u64;
         let opened = match self.opened_for(offset_bytes, len) {

@@ -12,6 +12,7 @@ mod handle;
 mod jobs;
 mod map;
 mod mapped;
+mod pieces;
 pub mod qos;
 mod remains;
 mod spec;
@@ -288,7 +289,12 @@ impl Volume {
     /// # Errors
     /// As [`Self::write`].
     pub async fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), VolumeError> {
-        self.turn(QosCost::discard()).await.discard(offset_bytes, len_bytes).await
+        let cost = QosCost::discard();
+        let Some(pace) = self.pace.as_deref().filter(|pace| pace.is_on()) else {
+            return self.turn(cost).await.discard(offset_bytes, len_bytes).await;
+        };
+        let discard = async |turn: &VolumeTurn<'_>, at, len| turn.discard(at, len).await;
+        Box::pin(self.at_its_pace(pace, offset_bytes, len_bytes, cost, discard)).await
     }
 
     /// Writes zeros; with [`Unmap::Yes`] members may free the space.
@@ -302,8 +308,26 @@ impl Volume {
         unmap: Unmap,
         durability: Durability,
     ) -> Result<(), VolumeError> {
-        let turn = self.turn(QosCost::zeroes(len_bytes)).await;
-        turn.write_zeroes(offset_bytes, len_bytes, unmap, durability).await
+        let cost = QosCost::zeroes(len_bytes);
+        let Some(pace) = self.pace.as_deref().filter(|pace| pace.is_on()) else {
+            return self.turn(cost).await.write_zeroes(offset_bytes, len_bytes, unmap, durability).await;
+        };
+        let zero = async |turn: &VolumeTurn<'_>, at, len| turn.write_zeroes(at, len, unmap, durability).await;
+        Box::pin(self.at_its_pace(pace, offset_bytes, len_bytes, cost, zero)).await
+    }
+
+    /// A long range in pieces, each with a turn of its own.
+    async fn at_its_pace<'v>(
+        &'v self,
+        pace: &Pace,
+        offset_bytes: u64,
+        len_bytes: u64,
+        cost: QosCost,
+        work: impl AsyncFn(&VolumeTurn<'v>, u64, u64) -> Result<(), VolumeError>,
+    ) -> Result<(), VolumeError> {
+        let end = offset_bytes.checked_add(len_bytes).ok_or(VolumeError::OutOfRange)?;
+        let admit = async |cost| Ok::<_, VolumeError>((self.turn(cost).await, ()));
+        self.in_pieces(pace.core(), offset_bytes..end, cost, admit, work).await
     }
 }
 

@@ -18,7 +18,6 @@ use wattle_engine::{Volume, VolumeError};
 use wattle_rt::{Core, Durability, Either, JoinHandle, Latch, Stream, Unmap, race};
 
 use super::memory::{Account, Hold};
-use crate::pieces::in_pieces;
 
 /// How often what was left behind is looked at.
 const LOOK: Duration = Duration::from_millis(5);
@@ -107,10 +106,11 @@ impl Presence {
         (unmap, durability): (Unmap, Durability),
         admit: impl Fn() -> Result<T, E>,
     ) -> Result<(), E> {
-        let turn = self.turn(volume, QosCost::zeroes(range.end - range.start)).await?;
-        let may = || self.here().map_err(E::from).and_then(|()| admit());
-        let write = async |at, len| turn.write_zeroes(at, len, unmap, durability).await;
-        in_pieces(&self.core, volume, range, may, write).await
+        let cost = QosCost::zeroes(range.end - range.start);
+        let may = async |cost| self.admit(volume, cost, &admit).await;
+        let write =
+            async |turn: &VolumeTurn<'_>, at, len| turn.write_zeroes(at, len, unmap, durability).await;
+        volume.in_pieces(&self.core, range, cost, may, write).await
     }
 
     /// Discards as long as the client is there; `admit` as for [`Self::write_zeroes`].
@@ -120,9 +120,21 @@ impl Presence {
         range: Range<u64>,
         admit: impl Fn() -> Result<T, E>,
     ) -> Result<(), E> {
-        let turn = self.turn(volume, QosCost::discard()).await?;
-        let may = || self.here().map_err(E::from).and_then(|()| admit());
-        in_pieces(&self.core, volume, range, may, async |at, len| turn.discard(at, len).await).await
+        let may = async |cost| self.admit(volume, cost, &admit).await;
+        let discard = async |turn: &VolumeTurn<'_>, at, len| turn.discard(at, len).await;
+        volume.in_pieces(&self.core, range, QosCost::discard(), may, discard).await
+    }
+
+    /// Waits until a piece may go, and asks then whether it is still admitted.
+    async fn admit<'a, T, E: From<VolumeError>>(
+        &self,
+        volume: &'a Volume,
+        cost: QosCost,
+        admit: impl Fn() -> Result<T, E>,
+    ) -> Result<(VolumeTurn<'a>, T), E> {
+        let turn = self.turn(volume, cost).await?;
+        self.here()?;
+        Ok((turn, admit()?))
     }
 }
 

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use wattle_engine::volume::Remains;
 use wattle_engine::volume::qos::QosCost;
-use wattle_engine::{Volume, VolumeError};
+use wattle_engine::{Volume, VolumeError, VolumeTurn};
 use wattle_rt::sync::Latch;
 use wattle_rt::{Buf, BufMut, Core, Durability, Either, race};
 
 use super::protocol::{FuseErrno, Out};
 use super::request::{FuseCommand, VolumeRequest};
 use super::tree::NodeTree;
-use crate::pieces::in_pieces;
 
 /// What a core needs to answer.
 pub(super) struct Shard {
@@ -62,11 +61,15 @@ pub(super) async fn execute(
         FuseCommand::Flush => volume.flush().await,
         FuseCommand::Zero(unmap) => {
             let range = offset_bytes..offset_bytes + length_bytes;
-            let turn = volume.turn(QosCost::zeroes(length_bytes)).await;
             // A server that stops does not wait until hours of it are done.
-            let may = || if shard.stopping.is_set() { Err(VolumeError::Stopped) } else { Ok(()) };
-            let zero = async |at, len| turn.write_zeroes(at, len, unmap, Durability::Cached).await;
-            in_pieces(core, &volume, range, may, zero).await
+            let may = async |cost| {
+                let turn = volume.turn(cost).await;
+                if shard.stopping.is_set() { Err(VolumeError::Stopped) } else { Ok((turn, ())) }
+            };
+            let zero = async |turn: &VolumeTurn<'_>, at, len| {
+                turn.write_zeroes(at, len, unmap, Durability::Cached).await
+            };
+            volume.in_pieces(core, range, QosCost::zeroes(length_bytes), may, zero).await
         }
     };
     done.map(|()| Reply::Structure(Out::default())).map_err(errno)

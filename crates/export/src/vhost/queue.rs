@@ -28,7 +28,6 @@ use super::device::{DiskFacts, SERIAL_BYTES};
 use super::memory::GuestMemory;
 use super::request::{BlockCommand, BlockRequest, BlockStatus, NotARequest, copy_in, copy_out, part_of};
 use super::ring::{Chain, ChainToken, GuestRing, RingFault, Segment};
-use crate::pieces::in_pieces;
 
 /// Memory of the requests that a queue has begun; further requests wait in the ring. With one more
 /// piece on top, a guest that uses all of its 64 queues holds 64 x (8 + 4) MiB at most.
@@ -328,17 +327,20 @@ impl Queue {
         for &(offset, len, zeroes) in ranges {
             let range = offset..offset + len;
             // The next hypervisor does not wait for hours.
-            let may = || if self.severed.is_set() { Err(VolumeError::Stopped) } else { Ok(()) };
+            let may = async |cost| {
+                let turn = self.volume_turn(cost).await?;
+                if self.severed.is_set() { Err(VolumeError::Stopped) } else { Ok((turn, ())) }
+            };
             match zeroes {
                 Some(unmap) => {
-                    let turn = self.volume_turn(QosCost::zeroes(len)).await?;
-                    let zero = async |at, len| turn.write_zeroes(at, len, unmap, self.durability).await;
-                    in_pieces(&self.core, &self.volume, range, may, zero).await?;
+                    let zero = async |turn: &VolumeTurn<'_>, at, len| {
+                        turn.write_zeroes(at, len, unmap, self.durability).await
+                    };
+                    self.volume.in_pieces(&self.core, range, QosCost::zeroes(len), may, zero).await?;
                 }
                 None => {
-                    let turn = self.volume_turn(QosCost::discard()).await?;
-                    let discard = async |at, len| turn.discard(at, len).await;
-                    in_pieces(&self.core, &self.volume, range, may, discard).await?;
+                    let discard = async |turn: &VolumeTurn<'_>, at, len| turn.discard(at, len).await;
+                    self.volume.in_pieces(&self.core, range, QosCost::discard(), may, discard).await?;
                 }
             }
         }

@@ -6,6 +6,7 @@ mod plan;
 mod qos;
 mod qos_cost;
 mod random_cases;
+mod ranges;
 mod rates;
 mod study;
 mod tuning;

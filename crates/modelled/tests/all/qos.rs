@@ -18,20 +18,20 @@ use wattle_engine::{
 use wattle_modelled::drive;
 use wattle_rt::{Buf, BufMut, Core, CoreIx, Device, Durability, Instant, Rng, SimWorld, WorldConfig};
 
-const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MS: Duration = Duration::from_millis(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
 const VOLUME_BYTES: u64 = 4 << 30;
 /// So much of it is used: simulated drives keep what was written.
 const USED_BYTES: u64 = 256 << 20;
 
 /// Volumes side by side on one RAID 5 of four drives, under one site.
-struct House {
-    volumes: Vec<VolumeRef>,
-    array: ArrayHandle,
+pub(super) struct House {
+    pub(super) volumes: Vec<VolumeRef>,
+    pub(super) array: ArrayHandle,
 }
 
 impl House {
-    async fn build(core: &Core, drives: Vec<Device>, volumes: u64) -> House {
+    pub(super) async fn build(core: &Core, drives: Vec<Device>, volumes: u64) -> House {
         let component_size = Sector(8 << 21);
         let geometry = Geometry::new(&Params {
             level: Level::Raid5,
@@ -57,12 +57,12 @@ impl House {
         House { volumes: governed, array }
     }
 
-    async fn set(&self, core: &Core, volume: usize, limits: QosLimits) {
+    pub(super) async fn set(&self, core: &Core, volume: usize, limits: QosLimits) {
         self.volumes[volume].governed().unwrap().set(core, limits).await;
     }
 
     /// A load that begins now, on a core.
-    fn load(
+    pub(super) fn load(
         &self,
         core: &Core,
         on: usize,
@@ -85,7 +85,7 @@ impl House {
 }
 
 #[derive(Clone, Copy)]
-struct Load {
+pub(super) struct Load {
     depth: u64,
     bytes: u64,
     writes: bool,
@@ -94,7 +94,7 @@ struct Load {
     client: bool,
 }
 
-const fn reads(depth: u64, time: Duration) -> Load {
+pub(super) const fn reads(depth: u64, time: Duration) -> Load {
     Load { depth, bytes: 4096, writes: false, time, client: false }
 }
 
@@ -105,9 +105,9 @@ const fn writes(depth: u64, time: Duration) -> Load {
 /// How many requests were answered in each millisecond; of loads that are not deep, when each was
 /// and how long it took.
 #[derive(Debug, Default)]
-struct Seen {
+pub(super) struct Seen {
     by_millisecond: Vec<u32>,
-    each: Vec<(Instant, Duration)>,
+    pub(super) each: Vec<(Instant, Duration)>,
 }
 
 impl Seen {
@@ -128,7 +128,7 @@ impl Seen {
         f64::from(within) / (to - from).as_secs_f64()
     }
 
-    fn p99(&self, from: Instant) -> Duration {
+    pub(super) fn p99(&self, from: Instant) -> Duration {
         let mut took: Vec<_> =
             self.each.iter().filter(|(at, _)| *at >= from).map(|(_, took)| *took).collect();
         took.sort_unstable();
@@ -163,7 +163,7 @@ fn iops(rate: u64) -> QosLimits {
     QosLimits { volume: limits(&[(QosUnit::Requests, QosScope::All, rate)]), ..QosLimits::default() }
 }
 
-fn on_drives<T: 'static>(
+pub(super) fn on_drives<T: 'static>(
     preset: &str,
     cores: usize,
     run: impl AsyncFnOnce(Core, Vec<Device>) -> T + 'static,

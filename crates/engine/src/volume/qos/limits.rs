@@ -115,6 +115,8 @@ impl QosLimits {
 pub struct QosCost {
     /// It changes the volume.
     pub is_write: bool,
+    /// How many requests it counts as: none if it goes on with one that was counted.
+    pub requests: u64,
     /// What it counts in limits of bandwidth.
     pub bytes: u64,
 }
@@ -129,25 +131,37 @@ impl QosCost {
     /// Of a read.
     #[must_use]
     pub const fn read(bytes: u64) -> Self {
-        Self { is_write: false, bytes }
+        Self { is_write: false, requests: 1, bytes }
     }
 
     /// Of a write.
     #[must_use]
     pub const fn write(bytes: u64) -> Self {
-        Self { is_write: true, bytes }
+        Self { is_write: true, requests: 1, bytes }
     }
 
     /// Of zeroes, which members write or are told of as a range.
     #[must_use]
     pub const fn zeroes(bytes: u64) -> Self {
-        Self { is_write: true, bytes: if bytes < ZEROES_BYTES_MAX { bytes } else { ZEROES_BYTES_MAX } }
+        Self::write(if bytes < ZEROES_BYTES_MAX { bytes } else { ZEROES_BYTES_MAX })
     }
 
     /// Of a discard: no data moves.
     #[must_use]
     pub const fn discard() -> Self {
-        Self { is_write: true, bytes: 0 }
+        Self::write(0)
+    }
+
+    /// Of the pieces of a long range behind the first one, which pays for the whole.
+    #[must_use]
+    pub const fn next_piece(self) -> Self {
+        Self { requests: 0, bytes: 0, ..self }
+    }
+
+    /// Whether limits look at it.
+    #[must_use]
+    pub const fn counts(self) -> bool {
+        self.requests > 0 || self.bytes > 0
     }
 
     /// How many units of a rate it takes.
@@ -156,7 +170,7 @@ impl QosCost {
         match (rate.scope, self.is_write) {
             (QosScope::Reads, true) | (QosScope::Writes, false) => 0,
             _ => match rate.unit {
-                QosUnit::Requests => 1,
+                QosUnit::Requests => self.requests,
                 QosUnit::Bytes => self.bytes,
             },
         }
@@ -197,5 +211,12 @@ mod tests {
         assert_eq!(costs(QosCost::write(512)), [1, 0, 1, 512, 0, 512]);
         assert_eq!(costs(QosCost::discard()), [1, 0, 1, 0, 0, 0]);
         assert_eq!(QosCost::zeroes(1 << 40).bytes, 64 << 20);
+    }
+
+    #[test]
+    fn the_first_piece_pays_for_the_whole() {
+        let cost = QosCost::zeroes(1 << 40);
+        assert!(cost.counts() && QosCost::discard().counts() && !cost.next_piece().counts());
+        assert_eq!(RATES.map(|rate| cost.next_piece().of(rate)), [0; QOS_RATES]);
     }
 }

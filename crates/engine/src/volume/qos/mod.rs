@@ -209,6 +209,16 @@ impl Pace {
         &self.flow.shared.changes
     }
 
+    /// Where it is.
+    pub fn core(&self) -> &Core {
+        &self.shard.core
+    }
+
+    /// Whether requests are counted as under way.
+    pub fn shares(&self) -> bool {
+        self.flow.shared.site.shares.load(Ordering::Relaxed)
+    }
+
     /// Whether any request has to be looked at.
     #[inline]
     pub fn is_on(&self) -> bool {
@@ -219,7 +229,7 @@ impl Pace {
     /// Lets a request in if it need not wait.
     pub fn try_enter(&self, cost: QosCost) -> Option<Turn<'_>> {
         let shared = &self.flow.shared;
-        if shared.limited.load(Ordering::Relaxed) {
+        if shared.limited.load(Ordering::Relaxed) && cost.counts() {
             return None;
         }
         let lane = lane::lane_of(&self.flow);
@@ -231,13 +241,13 @@ impl Pace {
     pub async fn enter(&self, cost: QosCost) -> Turn<'_> {
         let shared = &self.flow.shared;
         let mut booked = [None, None];
-        if shared.limited.load(Ordering::Relaxed) {
+        if shared.limited.load(Ordering::Relaxed) && cost.counts() {
             booked = [
                 self.pass(&self.client_gates, &shared.client_rates, &self.client_paid, cost).await,
                 self.pass(&self.flow.gates, &shared.volume_rates, &shared.volume_paid, cost).await,
             ];
         }
-        let shares = shared.site.shares.load(Ordering::Relaxed) && !shared.released.load(Ordering::Relaxed);
+        let shares = self.shares() && !shared.released.load(Ordering::Relaxed);
         let lane = shares.then(|| lane::lane_of(&self.flow));
         let began = self.shard.now();
         if let Some(lane) = lane {
@@ -248,8 +258,8 @@ impl Pace {
     }
 
     fn turn(&self, lane: Option<usize>, cost: QosCost, began: u64) -> Turn<'_> {
-        self.flow.counts.came(cost.bytes);
-        Turn { pace: self, lane, began }
+        self.flow.counts.came(cost);
+        Turn { pace: self, lane, began, is_judged: cost.requests > 0 }
     }
 
     /// Waits as long as the rates hold a request back.
@@ -330,13 +340,16 @@ pub(super) struct Turn<'a> {
     /// Where it counts as under way.
     lane: Option<usize>,
     began: u64,
+    /// How long it takes counts for the goal: what goes on with a long request does not count once
+    /// more.
+    is_judged: bool,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let Pace { shard, flow, .. } = self.pace;
         if let Some(lane) = self.lane {
-            shard.answered(flow, lane, self.began, shard.now());
+            shard.answered(flow, lane, self.began, shard.now(), self.is_judged);
             lane::end(shard, flow, lane);
         }
     }

@@ -403,10 +403,10 @@ impl SiteShard {
         }
     }
 
-    /// A request of a volume is answered.
-    pub fn answered(&self, flow: &Flow, lane: usize, began: u64, now: u64) {
+    /// A request of a volume is answered; `is_judged` says whether its time counts for the goal.
+    pub fn answered(&self, flow: &Flow, lane: usize, began: u64, now: u64, is_judged: bool) {
         flow.last_used.set(now.max(1));
-        if let Some(goal) = flow.shared.goal()
+        if let Some(goal) = flow.shared.goal().filter(|_| is_judged)
             && let Some(verdict) = flow.window.borrow_mut().answered(began, now, goal)
         {
             self.shared.judge(verdict);

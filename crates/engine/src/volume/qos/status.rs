@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use super::limits::QosLimits;
+use super::limits::{QosCost, QosLimits};
 
 /// A volume's quality of service as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,10 +70,10 @@ impl FlowCounts {
         self.0.set(totals);
     }
 
-    pub fn came(&self, bytes: u64) {
+    pub fn came(&self, cost: QosCost) {
         self.change(|totals| {
-            totals.requests += 1;
-            totals.bytes += bytes;
+            totals.requests += cost.requests;
+            totals.bytes += cost.bytes;
         });
     }
 

@@ -141,6 +141,12 @@ pub fn report(volume: &str, status: &QosStatus) -> Option<VolumeQosReport> {
     })
 }
 
+/// Whether a volume has a goal of latency.
+#[must_use]
+pub fn has_goal(report: &VolumeQosReport) -> bool {
+    report.settings.get("latency_goal").is_some_and(|goal| goal != "none")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,6 +180,10 @@ mod tests {
         }
         let default = QosLimits { burst: limits.burst, weight: 300, ..QosLimits::default() };
         assert_eq!(limits, default);
+        let status = |limits| QosStatus { limits, ..QosStatus::default() };
+        assert!(!has_goal(&report("one", &status(limits)).unwrap()));
+        let goal = Some(Duration::from_millis(5));
+        assert!(has_goal(&report("one", &status(QosLimits { goal, ..limits })).unwrap()));
     }
 
     #[test]

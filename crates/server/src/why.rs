@@ -110,8 +110,8 @@ pub fn running(now: &ArrayReport, events: &Events, at_start: &[DecisionReport]) 
     WhyReport { array: now.name.clone(), uuid: now.uuid.clone(), decisions }
 }
 
-/// What holds the clients of a volume back now.
-pub fn of_volume(now: &VolumeQosReport) -> Vec<DecisionReport> {
+/// What holds the clients of a volume back now; `goals` are the volumes with a goal of latency.
+pub fn of_volume(now: &VolumeQosReport, goals: &[&str]) -> Vec<DecisionReport> {
     let about = |count: u64, what: String, why: String, next: Option<String>| {
         (count > 0).then_some(DecisionReport { member: None, what, why, next })
     };
@@ -122,19 +122,31 @@ pub fn of_volume(now: &VolumeQosReport) -> Vec<DecisionReport> {
         format!("it is set to {rates}"),
         Some(format!("wattle set {word} KEY=none   (or a higher limit)")),
     );
-    let depth = now.depth_thousandths.map(|depth| {
-        format!(
-            "a volume with a latency_goal is in use, so others have {:.1} requests under way on a core",
-            depth as f64 / 1e3
-        )
-    });
+    let (why, next) = match (now.depth_thousandths, goals) {
+        // A weight deals out what is left to volumes without a goal: that stays what it is.
+        (Some(depth), [goal, others @ ..]) => {
+            let others = match others {
+                [] => String::new(),
+                _ => format!("; {} too", others.join(", ")),
+            };
+            (
+                format!(
+                    "a volume with a latency_goal is in use, so others have {:.1} requests under way on a core",
+                    depth as f64 / 1e3
+                ),
+                format!("wattle set {} latency_goal=none   (or a longer one{others})", shell_word(goal)),
+            )
+        }
+        _ => (
+            "several volumes ask for more than there is, and share it by weight".to_owned(),
+            format!("wattle set {word} weight=N   (a larger share)"),
+        ),
+    };
     let shared = about(
         now.waiting_shared,
         format!("{volume} waits for other volumes: {} of it wait", requests(now.waiting_shared)),
-        depth.unwrap_or_else(|| {
-            "several volumes ask for more than there is, and share it by weight".to_owned()
-        }),
-        Some(format!("wattle set {word} weight=N   (a larger share)")),
+        why,
+        Some(next),
     );
     limited.into_iter().chain(shared).collect()
 }
@@ -333,6 +345,7 @@ mod tests {
     use wattle_control::events::ArrayEvent::Failed;
     use wattle_control::events::{EventMember, EventPlace};
     use wattle_engine::FailCause;
+    use wattle_engine::volume::qos::{QosStatus, QosTotals};
 
     use crate::events::ServerEvent;
     use crate::protocol::report::SpareReport;
@@ -402,6 +415,26 @@ mod tests {
         let decision = report.decisions.last().unwrap();
         assert_eq!(decision.why, "its logical blocks have 4096 bytes");
         assert_eq!(nexts(&report), ["wattle add data old:luks"]);
+    }
+
+    /// A larger share of what a goal leaves changes nothing for the only volume without one.
+    #[test]
+    fn what_waits_for_a_goal_is_helped_by_another_goal() {
+        let totals = QosTotals { waiting_shared: 3, ..QosTotals::default() };
+        let mut now = crate::qos::report("slow", &QosStatus { totals, ..QosStatus::default() }).unwrap();
+        let next = |now: &VolumeQosReport, goals: &[&str]| {
+            let decisions = of_volume(now, goals);
+            let [decision] = &decisions[..] else { panic!("{decisions:?}") };
+            decision.next.clone().unwrap()
+        };
+        assert_eq!(next(&now, &["one"]), "wattle set slow weight=N   (a larger share)");
+        now.depth_thousandths = Some(15);
+        assert_eq!(next(&now, &["my one"]), "wattle set 'my one' latency_goal=none   (or a longer one)");
+        assert_eq!(
+            next(&now, &["one", "other"]),
+            "wattle set one latency_goal=none   (or a longer one; other too)"
+        );
+        assert!(of_volume(&now, &["one"])[0].why.contains("0.0 requests under way"));
     }
 
     /// To replace a drive that answers nothing would wait for it.

@@ -104,7 +104,9 @@ impl Serving {
         let held = self.qos().await;
         let on_it =
             |of: &&VolumeQosReport| self.find(&of.volume).is_ok_and(|other| Rc::ptr_eq(&other, &served));
-        report.decisions.extend(held.iter().filter(on_it).flat_map(why::of_volume));
+        let goals: Vec<_> = held.iter().filter(|of| qos::has_goal(of)).map(|of| of.volume.as_str()).collect();
+        let of_volume = |of: &VolumeQosReport| why::of_volume(of, &goals);
+        report.decisions.extend(held.iter().filter(on_it).flat_map(of_volume));
         Ok(report)
     }
 

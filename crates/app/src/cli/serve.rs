@@ -47,7 +47,8 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub nbd: NbdArgs,
     /// With nvme-tcp: only hosts that have a secret there connect, and prove it (DH-HMAC-CHAP).
-    /// Lines of a host's NQN and its secret, as `nvme gen-dhchap-key` makes them.
+    /// Lines of a host's NQN and its secret, as `nvme gen-dhchap-key` makes them, and the secret
+    /// that the controller proves itself to this host with, if it is to.
     #[arg(long, value_name = "FILE", requires = "exports")]
     pub nvme_secrets: Option<PathBuf>,
     /// Refuse writes, and write nothing to members, not even an event count.

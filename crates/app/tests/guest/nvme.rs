@@ -32,7 +32,8 @@ pub fn two_paths(guest: &Guest) {
     let open = format!("{nqn} {first} {second_port} {}\n", port(&control));
     let (address, guarded_nqn) = guarded.way.rsplit_once('/').expect("a way names the subsystem");
     let guarded_port = address.rsplit_once(':').expect("and its port").1;
-    let lines = format!("{open}{guarded_nqn} {guarded_port} {SECRET} {WRONG}\n");
+    let secrets = format!("{SECRET} {WRONG} {OF_CONTROLLER}");
+    let lines = format!("{open}{guarded_nqn} {guarded_port} {secrets} {OTHER_HOST_ID}\n");
     std::fs::write(&cases, lines).expect("scratch space");
     let (far, plugged) = (ports[1], cable.clone());
     aside(move || plugged.carry(&second, far));
@@ -49,7 +50,7 @@ pub fn two_paths(guest: &Guest) {
     });
 
     let results = guest.run_with("nvme-host", &[cases], &[], &[("GUEST_NET", "1")]);
-    assert_eq!(results.values().filter(|facts| facts["ok"] == "yes").count(), 4, "{results:?}");
+    assert_eq!(results.values().filter(|facts| facts["ok"] == "yes").count(), 5, "{results:?}");
     guarded.stop();
     server.lock().expect("no test panicked").stop();
     wattle(&["scan"], &members);
@@ -103,15 +104,20 @@ struct Served {
 
 /// How the guest calls itself.
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
+/// Another host, which has the same secret and none of the controller.
+const OTHER_HOST_ID: &str = "11111111-2222-3333-4444-666666666666";
 /// As `nvme gen-dhchap-key` makes them: of SHA-256, and of another 32 bytes.
 const SECRET: &str = "DHHC-1:01:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
 const WRONG: &str = "DHHC-1:01:CAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgnCjZ2:";
+const OF_CONTROLLER: &str = "DHHC-1:01:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:";
 
 impl Served {
-    /// An array in memory, for the host that has the secret.
+    /// An array in memory, for the hosts that have the secret.
     fn guarded(dir: &Path) -> Self {
         let secrets = dir.join("secrets");
-        std::fs::write(&secrets, format!("{HOST} {SECRET}\n")).expect("scratch space");
+        let other = format!("nqn.2014-08.org.nvmexpress:uuid:{OTHER_HOST_ID} {SECRET}");
+        let lines = format!("{HOST} {SECRET} {OF_CONTROLLER}\n{other}\n");
+        std::fs::write(&secrets, lines).expect("scratch space");
         std::fs::set_permissions(&secrets, PermissionsExt::from_mode(0o600)).expect("it is ours");
         let mut command = Command::new(env!("CARGO_BIN_EXE_wattle"));
         command.args(["serve", "mem:8M", "mem:8M", "--level", "1", "--export", "nvme-tcp=127.0.0.1:0"]);

@@ -267,14 +267,14 @@ impl QueueConnection {
                 self.complete(id, NvmeStatus::TRANSPORT, 0, Some(hold));
                 return Ok(());
             }
-            let mut exchange = self.exchange.borrow_mut();
-            let (Some(exchange), Some(secrets)) = (exchange.as_mut(), self.shard.subsystem.secrets()) else {
-                return Err(ReadEnd::Ended);
-            };
-            let random = rustls::crypto::ring::default_provider().secure_random;
-            let progress = exchange.take(&message, secrets, |bytes| random.fill(bytes).is_ok());
+            let progress = self.carry_on(&message).await;
             self.complete(id, NvmeStatus::SUCCESS, 0, Some(hold));
-            return if progress == AuthProgress::Over { Err(ReadEnd::Ended) } else { Ok(()) };
+            match progress {
+                AuthProgress::Over => return Err(ReadEnd::Ended),
+                AuthProgress::Proved => self.trust(),
+                AuthProgress::GoesOn | AuthProgress::Computes(_) => {}
+            }
+            return Ok(());
         }
         self.skip_data(frame, input).await?;
         if kind != Some(fabrics::AUTHENTICATION_RECEIVE) {
@@ -297,6 +297,23 @@ impl QueueConnection {
             None => self.complete(id, NvmeStatus::SEQUENCE, 0, Some(hold)),
         }
         Ok(())
+    }
+
+    /// Takes a message of the exchange, and computes what that asks for.
+    async fn carry_on(&self, message: &[u8]) -> AuthProgress {
+        let subsystem = &self.shard.subsystem;
+        let Some(secrets) = subsystem.secrets() else { return AuthProgress::Over };
+        let random = rustls::crypto::ring::default_provider().secure_random;
+        let progress = match self.exchange.borrow_mut().as_mut() {
+            Some(exchange) => exchange.take(message, secrets, |bytes| random.fill(bytes).is_ok()),
+            None => return AuthProgress::Over,
+        };
+        let AuthProgress::Computes(power) = progress else { return progress };
+        let value = subsystem.exponentiations().compute(&self.core, power).await;
+        if let Some(exchange) = self.exchange.borrow_mut().as_mut() {
+            exchange.computed(value, secrets);
+        }
+        AuthProgress::GoesOn
     }
 
     /// Queues of one controller beside its admin queue: more connections than tasks that carry

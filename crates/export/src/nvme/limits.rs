@@ -51,3 +51,9 @@ const _: () = assert!(IN_CAPSULE_BYTES_MAX <= DATA_BYTES_MAX && DATA_BYTES_MAX <
 /// Connections of hosts that have not proved their names, if they have to, or only ask what there
 /// is. When another one comes, the oldest ends: they keep no host out that has proved its name.
 pub const UNPROVED_MAX: usize = 32;
+/// Exponentiations of a subsystem at a time: hosts that have proved nothing yet take no more than
+/// one processor from those that have. A connection has two computed, each of which takes one to
+/// three milliseconds in the group that is preferred, and up to thirty in the largest: behind
+/// [`UNPROVED_MAX`] others that all chose that one, a host waits for a second each time, of the ten
+/// that a connection has to become a queue.
+pub const EXPONENTIATIONS_MAX: usize = 1;

@@ -10,8 +10,7 @@
 //! Several addresses of one subsystem are paths to the same namespaces, each as good as the others:
 //! Linux makes one device of them.
 //!
-//! Not offered: TLS, Diffie-Hellman in authentication and that of controllers, Compare, other
-//! command sets, and formats with metadata.
+//! Not offered: TLS, Compare, other command sets, and formats with metadata.
 
 mod admin;
 pub(crate) mod auth;

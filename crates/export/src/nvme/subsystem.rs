@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use wattle_engine::volume::qos::QosClient;
 use wattle_rt::{Core, Sender};
 
-use super::auth::NvmeSecrets;
+use super::auth::{Exponentiations, NvmeSecrets};
 use super::command::NvmeStatus;
 use super::limits::{CONTROLLERS_MAX, IO_QUEUES_MAX, NSID_MAX};
 use super::reservation::{ReservationGate, ReservationNotice, ReservationStore};
@@ -37,6 +37,8 @@ pub struct NvmeSubsystem {
     serial: String,
     /// Hosts prove their names with these, if there are any.
     secrets: Option<NvmeSecrets>,
+    /// What proofs have computed, of all hosts at all addresses.
+    exponentiations: Arc<Exponentiations>,
     /// Where reservations are kept that outlast the server, if they can be.
     store: Option<Arc<dyn ReservationStore>>,
     shared: Mutex<SubsystemShared>,
@@ -107,6 +109,7 @@ impl NvmeSubsystem {
             nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{}", parts.join("-")),
             serial: hex(&uuid[..10]),
             secrets,
+            exponentiations: Arc::default(),
             store,
             shared: Mutex::new(SubsystemShared { last_id, ..SubsystemShared::default() }),
         })
@@ -122,6 +125,11 @@ impl NvmeSubsystem {
     #[must_use]
     pub fn secrets(&self) -> Option<&NvmeSecrets> {
         self.secrets.as_ref()
+    }
+
+    /// What proofs have computed.
+    pub(super) fn exponentiations(&self) -> &Arc<Exponentiations> {
+        &self.exponentiations
     }
 
     /// Its serial number.

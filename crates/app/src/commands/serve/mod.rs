@@ -45,6 +45,7 @@ use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::listen::ControlServer;
 use wattle_server::tls_problem;
 use wattle_tls::{ServerTls, TlsClients};
+use zeroize::Zeroizing;
 
 use crate::cli::{NbdArgs, ServeArgs};
 use crate::commands::exporter;
@@ -251,9 +252,12 @@ fn nvme_secrets(args: &ServeArgs) -> Result<Option<NvmeSecrets>, Problem> {
         let why = format!("others than its owner can use it (mode {mode:04o})");
         return Err(usage(why, "chmod 600 FILE, and make new secrets if others could read it"));
     }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let text = Zeroizing::new(std::fs::read_to_string(path).map_err(unreadable)?);
     NvmeSecrets::parse(&text).map(Some).map_err(|error| {
-        usage(error.to_string(), "each line is `HOSTNQN SECRET`; `nvme gen-dhchap-key` makes secrets")
+        usage(
+            error.to_string(),
+            "each line is `HOSTNQN SECRET [CONTROLLER-SECRET]`; `nvme gen-dhchap-key` makes secrets",
+        )
     })
 }
 

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod host;
+mod proof;
 mod reservations;
 
 use std::net::SocketAddr;

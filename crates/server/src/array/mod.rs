@@ -236,10 +236,12 @@ impl Served {
             };
             let running = &kept.running;
             report.spares = running.spares().into_iter().map(spare).collect();
-            report.spares.extend(running.stays_away().into_iter().map(|(member, who, problem)| SpareReport {
-                member,
-                state: SpareState::Returning,
-                why: Some(problem.map_or_else(|| report::why_it_waits(&who).to_owned(), told)),
+            report.spares.extend(running.stays_away().into_iter().map(|(member, who, problem)| {
+                SpareReport {
+                    member,
+                    state: SpareState::Returning,
+                    why: Some(problem.map_or_else(|| report::why_it_waits(&who).to_owned(), told)),
+                }
             }));
         }
         if let Some(kept) = &self.kept {

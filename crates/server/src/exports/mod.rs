@@ -6,7 +6,7 @@ mod uri;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use wattle_control::create::shell_word;
+use wattle_control::shell_word;
 use wattle_control::stack::LogicalId;
 use wattle_control::{Code, Problem};
 use wattle_engine::VolumeRef;

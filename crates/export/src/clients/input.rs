@@ -7,6 +7,7 @@ use wattle_rt::{BufMut, Core, IoError};
 use wattle_tls::TlsFault;
 
 use super::channel::Channel;
+use super::gather::Gathering;
 use super::limits::{COPY_BYTES_MAX, STREAM_BUFFER_BYTES};
 
 /// Why nothing more comes.
@@ -28,11 +29,13 @@ pub(crate) struct Input {
     buf: BufMut,
     start: usize,
     end: usize,
+    gathering: Gathering,
 }
 
 impl Input {
     pub(crate) fn new(core: Core, channel: Channel) -> Self {
-        Self { core, channel, buf: BufMut::alloc(STREAM_BUFFER_BYTES), start: 0, end: 0 }
+        let (buf, gathering) = (BufMut::alloc(STREAM_BUFFER_BYTES), Gathering::new(core.turn_time()));
+        Self { core, channel, buf, start: 0, end: 0, gathering }
     }
 
     /// From now on bytes come through another channel. None may be left of the one before.
@@ -63,6 +66,11 @@ impl Input {
         self.start += count;
     }
 
+    /// A request is taken. Where many of them come they are received together.
+    pub(crate) fn took_request(&mut self) {
+        self.gathering.took(1);
+    }
+
     /// Waits until at least one more byte was received.
     ///
     /// # Cancellation
@@ -70,6 +78,9 @@ impl Input {
     pub(crate) async fn fill(&mut self) -> Result<(), Ended> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
+            if let Some(pause) = self.gathering.pause(self.core.turn_time()) {
+                self.core.sleep(pause).await;
+            }
         } else if self.buf.len() - self.end < COPY_BYTES_MAX {
             // An unfinished message is at most as long as a copied payload and its request, so this
             // moves a quarter of the buffer at most, and frees three quarters.

@@ -323,6 +323,7 @@ async fn read_requests(connection: &Rc<Connection>, input: &mut Input) -> ReadEn
 /// Reads one request with its payload and starts it.
 async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<(), ReadEnd> {
     let request = next_request(connection.agreed.headers, input).await?;
+    input.took_request();
     if request.kind == commands::DISC {
         return Err(ReadEnd::Disconnect);
     }

@@ -376,6 +376,7 @@ async fn read_pdu(connection: &Rc<QueueConnection>, input: &mut Input) -> Result
         HostPdu::Command => {
             let mut entry = [0; pdu::ENTRY_BYTES];
             entry.copy_from_slice(&header[8..72]);
+            input.took_request();
             connection.take_command(NvmeCommand(entry), &frame, input).await
         }
         HostPdu::Data => connection.take_data(header, &frame, input).await,

@@ -181,6 +181,8 @@ pub struct ReshapeSummary {
     /// What may have been moved already, in array sectors: it is read only where a backup file
     /// proves what it holds, or by force.
     pub doubtful: Option<Range<u64>>,
+    /// Linux may have come further than it recorded: what is beyond the position is looked at.
+    pub is_looked_at: bool,
 }
 
 impl ReshapeSummary {
@@ -194,6 +196,7 @@ impl ReshapeSummary {
             position_sectors: reshape.position_sectors,
             backwards: reshape.backwards,
             doubtful: reshape.doubtful.clone().filter(|_| !reshape.forced),
+            is_looked_at: reshape.moved_sectors.is_some(),
         }
     }
 }
@@ -209,7 +212,19 @@ impl fmt::Display for ReshapeSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, percent, .. } = self;
         write!(f, "in the middle of a reshape from {from} to {to}, {percent} % done")?;
-        let Some(doubtful) = &self.doubtful else { return Ok(()) };
+        let Some(doubtful) = &self.doubtful else {
+            let position = self.position_sectors * SECTOR_BYTES;
+            let beyond = match self.backwards {
+                _ if !self.is_looked_at => return Ok(()),
+                false => format!("from byte {position} on"),
+                true => format!("below byte {position}"),
+            };
+            return write!(
+                f,
+                "; what is {beyond} may have been moved already or not, and is an error where neither the members nor a backup \
+                 file tell"
+            );
+        };
         let (start, end) = (doubtful.start * SECTOR_BYTES, doubtful.end * SECTOR_BYTES);
         write!(
             f,
@@ -331,6 +346,11 @@ impl Reason {
             Self::Reshaping(ReshapeSummary { doubtful: Some(_), .. }) => (
                 "data is written over in place there, and Linux records how far it came only now and then",
                 "give the file that mdadm wrote (--backup-file FILE); --force=reshape-position reads there as if Linux had come no further than it recorded",
+            ),
+            Self::Reshaping(ReshapeSummary { is_looked_at: true, .. }) => (
+                "part of the array is in its old geometry and part in the new one, and Linux records how far it came only now and then",
+                "copy what you need out of it, or serve it with --read-only; the kernel finishes the reshape; \
+                 --force=reshape-position reads what is an error as if Linux had come no further than it recorded",
             ),
             Self::Reshaping(_) => (
                 "part of the array is in its old geometry and part in the new one; both are read, and nothing is written",

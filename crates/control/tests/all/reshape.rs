@@ -145,6 +145,15 @@ fn a_member_that_will_hold_parity_alone_does_not_yet() {
     assert_eq!(refusals(&decide(&without(members, &[3]))), [Code::DirtyDegraded, Code::Reshaping]);
 }
 
+#[test]
+fn where_linux_may_have_run_on_the_way_to_read_it_is_named() {
+    let assembly = decide(&reshaping(5, 4, 4, 3 * 2048, -256));
+    assert!(read(&assembly).moved_sectors.is_some());
+    let problem = &assembly.problems()[0];
+    assert!(problem.what.contains(&format!("from byte {} on", 3 * 2048 * 512)), "{}", problem.what);
+    assert!(problem.next.contains("--force=reshape-position"), "{}", problem.next);
+}
+
 /// Superblocks of such arrays say clean where parity was never made.
 #[test]
 fn a_lockless_bitmap_is_not_forgotten_in_a_reshape() {

@@ -188,8 +188,8 @@ pub fn write_hole(array: &ArrayReport) -> AlertText {
 /// A check left something.
 pub fn mismatch(array: &ArrayReport, run: &ScrubReport, found: &ScrubFiles) -> AlertText {
     let (left, name) = (run.left(), name(array));
-    let found = left.words().join(", and that ");
-    let what = format!("{}: the last {} found that {found}", array.name, run.action);
+    let told = left.words().join(", and that ");
+    let what = format!("{}: the last {} found that {told}", array.name, run.action);
     if left.unexplained == left.total() {
         return text(
             what,

@@ -26,9 +26,10 @@ const PIECE_TIME: Duration = Duration::from_millis(200);
 
 impl Volume {
     /// Does something with a range, which costs as much as `cost` says, paid with the first piece.
-    /// Each piece of it waits for a turn of its own: a range that takes hours is not one request that is under way for hours.
-    /// `admit` waits for that, and what it says besides is kept until the piece is done. Pieces end
-    /// where stripes do: parts of stripes cost more, and are not discarded.
+    /// Each piece of it waits for a turn of its own: a range that takes hours is not one request
+    /// that is under way for hours. `admit` waits for that, and what it says besides is kept until
+    /// the piece is done. Pieces end where stripes do: parts of stripes cost more, and are not
+    /// discarded.
     ///
     /// # Errors
     /// [`VolumeError::OutOfRange`], with nothing done, or what `admit` or `work` say.

@@ -102,7 +102,8 @@ pub fn typed() -> String {
 /// Whether an option of the command names a key, or has a passphrase asked for.
 pub fn typed_keys() -> bool {
     const OPTIONS: [&str; 4] = ["--unlock", "--passphrase-file", "--key-file", "--volume-key-file"];
-    std::env::args().any(|word| OPTIONS.contains(&word.split('=').next().unwrap_or_default()))
+    let is_one = |word: String| OPTIONS.contains(&word.split('=').next().unwrap_or_default());
+    std::env::args_os().map(text_of_path).any(is_one)
 }
 
 /// Seconds since 1970 as C's `ctime` has them in local time, 24 characters: `Tue Nov 24 12:32:27

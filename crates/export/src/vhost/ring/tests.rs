@@ -490,7 +490,7 @@ fn a_log_that_changes_while_it_is_read_ends_nothing() {
     for packed in [false, true] {
         let driver = Driver::new(SIZE, packed, false, true);
         let LogPlace { memory, at } = driver.log.clone().unwrap();
-        let entry = |ix: usize| at + if packed { 32 + 32 * ix } else { 16 + 16 * ix };
+        let entry = move |ix: usize| at + if packed { 32 + 32 * ix } else { 16 + 16 * ix };
         let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let ended = over.clone();
         let shared = memory.clone();

@@ -140,9 +140,11 @@ impl Case {
         self.options.iter().any(|option| option == wanted)
     }
 
-    /// Whether a bitmap says what the failed member missed: wattle takes it back by itself.
+    /// Whether wattle takes the failed member back by itself: a bitmap says what it missed, and it
+    /// was removed, after which Linux records no more of it than of one that is just not there.
     pub fn comes_back(&self) -> bool {
-        self.has_bitmap() && self.keys.contains_key("fail") && !self.keys.contains_key("crash")
+        let is_removed = self.keys.contains_key("fail") && self.keys.contains_key("remove");
+        self.has_bitmap() && is_removed && !self.keys.contains_key("crash")
     }
 
     /// Whether members list bad blocks.
@@ -150,8 +152,8 @@ impl Case {
         self.keys.contains_key("bad")
     }
 
-    /// Slots that stay empty without an order: a bitmap brings members back, spares take
-    /// over.
+    /// Slots that stay empty without an order: a bitmap brings back members that were removed,
+    /// spares take over.
     pub fn empty_slots_left(&self) -> usize {
         if self.keys.contains_key("readd") || self.number("spares") > 0 || self.comes_back() {
             return 0;

@@ -222,8 +222,8 @@ impl Left {
                     server = Server::start(members, &dir, &[]);
                 } else {
                     server.ask(&["remove", path(out)]);
-                    server.ask(&["add", path(out), "--wait"]);
                 }
+                server.ask(&["add", path(out), "--wait"]);
                 server.settle(0);
                 if matches!(self.event, Event::ReturnedKilled(_)) {
                     history.write_and_kill(server);

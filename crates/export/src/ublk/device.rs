@@ -109,7 +109,7 @@ impl Device {
         identity: &str,
     ) -> Result<Option<Self>, UblkError> {
         let mark = mark_of(identity);
-        let Some(mut info) = driver.ours().await.into_iter().find(|info| info.mark == mark) else {
+        let Some(mut info) = driver.ours().await?.into_iter().find(|info| info.mark == mark) else {
             return Ok(None);
         };
         let (number, deadline) = (info.number, driver.core.now() + PATIENCE);

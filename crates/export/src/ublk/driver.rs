@@ -187,13 +187,21 @@ impl Driver {
         parameters.first_chunk().map(ToldDisk::decode).ok_or(IoError::INVALID)
     }
 
-    /// The devices that some wattle server made, and that this process may look at.
-    pub(super) async fn ours(&self) -> Vec<DeviceInfo> {
+    /// The devices that some wattle server made, and that this process may look at. What cannot be
+    /// looked at for want of something is an error: the device that waits for a volume may be
+    /// among it, and the volume must not get another one meanwhile.
+    pub(super) async fn ours(&self) -> Result<Vec<DeviceInfo>, UblkError> {
+        let looking = |error| failed("looking at devices", error);
         let mut ours = Vec::new();
-        for number in ublk_devices() {
-            ours.extend(self.info(number).await.ok().filter(|info| is_ours(info.mark)));
+        for number in ublk_devices().map_err(looking)? {
+            match self.info(number).await {
+                Ok(info) if is_ours(info.mark) => ours.push(info),
+                Err(error) if is_short(error) => return Err(looking(error)),
+                // Another program's, another user's, or gone.
+                Ok(_) | Err(_) => {}
+            }
         }
-        ours
+        Ok(ours)
     }
 
     /// Removes a device that has no server.
@@ -249,6 +257,11 @@ pub async fn remove_left(
         return Err(UblkError::Claimed(number));
     }
     driver.delete(number).await.map_err(|error| failed("removing the device", error))
+}
+
+/// Whether this machine lacks something just now.
+fn is_short(error: IoError) -> bool {
+    matches!(error.errno(), libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::EINTR)
 }
 
 pub(super) fn failed(doing: &'static str, error: IoError) -> UblkError {

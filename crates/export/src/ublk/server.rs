@@ -85,7 +85,7 @@ impl UblkServer {
     ) -> Result<Self, UblkError> {
         let driver = Rc::new(Driver::open(core, control).await?);
         let marks: BTreeSet<_> = volumes.iter().map(|volume| mark_of(&volume.identity)).collect();
-        for info in driver.ours().await {
+        for info in driver.ours().await? {
             if info.state == DeviceState::Quiesced && !marks.contains(&info.mark) {
                 tell("", &UblkNote::Orphan(format!("/dev/ublkb{}", info.number).into()));
             }

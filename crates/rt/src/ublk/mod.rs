@@ -162,14 +162,24 @@ impl AsFd for UblkDevice {
     }
 }
 
-/// The numbers of all devices that there are, whatever process they are of.
-#[must_use]
-pub fn ublk_devices() -> Vec<u32> {
-    let entries = fs::read_dir(CLASS).into_iter().flatten().flatten();
-    let number = |name: &str| name.strip_prefix("ublkc")?.parse().ok();
-    let mut numbers: Vec<_> = entries.filter_map(|entry| number(entry.file_name().to_str()?)).collect();
+/// The numbers of all devices that there are, whatever process they are of; none where the system
+/// shows none.
+///
+/// # Errors
+/// They cannot be listed: no descriptor is free, say.
+pub fn ublk_devices() -> Result<Vec<u32>, IoError> {
+    let number = |name: &str| name.strip_prefix("ublkc")?.parse::<u32>().ok();
+    let mut numbers = Vec::new();
+    let entries = match fs::read_dir(CLASS) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(numbers),
+        entries => entries.map_err(|error| IoError::from_std(&error))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(|error| IoError::from_std(&error))?;
+        numbers.extend(entry.file_name().to_str().and_then(number));
+    }
     numbers.sort_unstable();
-    numbers
+    Ok(numbers)
 }
 
 /// Whether a process is there and has not ended: one that was not waited for has no program any

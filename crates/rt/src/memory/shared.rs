@@ -251,14 +251,13 @@ impl std::fmt::Debug for SharedMemory {
 }
 
 fn take_place() -> Option<&'static Guarded> {
-    let mut count = 0;
-    for guards in all_guards() {
+    let (mut guards, mut count) = (&GUARDS, PLACES);
+    loop {
         let found = guards.places.iter().find(|place| !place.taken.swap(true, Ordering::Acquire));
-        if found.is_some() {
+        if found.is_some() || count >= MAPPINGS_MAX {
             return found;
         }
-        count += PLACES;
-        if count < MAPPINGS_MAX && guards.next().is_none() {
+        if guards.next().is_none() {
             let more = Box::into_raw(Box::new(Guards::new()));
             let (none, order) = (std::ptr::null_mut(), Ordering::AcqRel);
             if guards.next.compare_exchange(none, more, order, Ordering::Acquire).is_err() {
@@ -266,8 +265,9 @@ fn take_place() -> Option<&'static Guarded> {
                 drop(unsafe { Box::from_raw(more) });
             }
         }
+        guards = guards.next()?;
+        count += PLACES;
     }
-    None
 }
 
 /// What was done about faults before this process shared memory, for all others.

@@ -69,7 +69,8 @@ pub fn problem(vg: &Vg, older: &OlderPhysical) -> Problem {
     .forced_by(force)
 }
 
-/// Why a part of a volume is not used that lies on a physical volume that the group went on without.
+/// Why a part of a volume is not used that lies on a physical volume that the group went on
+/// without.
 pub(super) fn left_behind(part: &str, vg: &Vg) -> Problem {
     let force = Check::OlderPhysical;
     Problem::new(

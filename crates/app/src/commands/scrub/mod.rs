@@ -10,7 +10,7 @@ use wattle_server::protocol::{RepairChoice, ServerRequest};
 use wattle_server::socket::client::request;
 
 use super::order_report::OrderReport;
-use super::status::text::{places, scrub_line};
+use super::status::scrubs::{places, scrub_line};
 use crate::cli::{CheckArgs, RepairArgs, Runtime, Scrub};
 use crate::output;
 use crate::target::ServedTarget;

@@ -1,6 +1,7 @@
 //! `wattle status`: the arrays being served, whether they are well, and what they are doing.
 
 mod mdstat;
+pub mod scrubs;
 mod smart;
 pub mod text;
 

@@ -14,7 +14,7 @@ use wattle_server::socket::client::{Servers, request};
 use wattle_server::time::{duration, secs_since};
 
 use crate::cli::UpArgs;
-use crate::commands::status::text::scrub_line;
+use crate::commands::status::scrubs::scrub_line;
 use crate::environment::{now, runtime_dir};
 use crate::output::{self, Screen};
 use crate::target::ServedTarget;

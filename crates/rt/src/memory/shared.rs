@@ -347,7 +347,9 @@ mod tests {
         let many: Vec<_> = (0..PLACES + 10).map(|_| SharedMemory::map(&file, 4096).unwrap()).collect();
         file.set_len(0).unwrap();
         for memory in [&many[0], &many[PLACES + 9]] {
-            memory.read(0, &mut [0; 3]);
+            let mut read = [1; 3];
+            memory.read(0, &mut read);
+            assert_eq!(read, [0; 3]);
             assert!(memory.is_broken());
         }
         assert!(!many[1].is_broken(), "nothing was there to see it");

@@ -524,7 +524,8 @@ fn an_encrypted_half_that_was_left_behind_is_added_by_its_name() {
     let halves = room.blank(2, 16 << 20);
     run(["create", "data", "--level", "1", "--bitmap", "none", &halves[0], &halves[1]]).ok();
     let image = room.device("disk", 48 << 20);
-    luks2(&image, &[]);
+    // Blocks no larger than those of the other half.
+    luks2(&image, &["--sector-size", "512"]);
     served(&room, &["--passphrase-file", &key], &[&image], |uri| _ = tool("nbdcopy", [&halves[1], uri]));
     served(&room, &[], &[&halves[0]], |uri| {
         _ = tool("qemu-io", ["-f", "raw", "-c", "write -q -P 0x33 64k 64k", uri]);

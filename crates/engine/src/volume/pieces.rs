@@ -17,9 +17,14 @@ const PIECE_BYTES: u64 = 64 << 20;
 /// before it: until it is known how long it takes.
 const CAREFUL_PIECE_BYTES: u64 = 4 << 20;
 
-/// No piece is longer, however fast those before it were: what comes next may be a disk that writes
-/// its zeroes, for which this is two seconds.
+/// Pieces are no longer than this at first, however fast those before them were: what comes next may
+/// be a disk that writes its zeroes, for which it is two seconds.
 const PIECE_BYTES_MAX: u64 = 256 << 20;
+
+/// Where much was fast, a piece may be such a part of that, up to a length: TiBs that are holes are
+/// not done in tens of thousands of pieces.
+const PART_OF_DONE: u64 = 16;
+const LONG_PIECE_BYTES_MAX: u64 = 4 << 30;
 
 /// A piece takes about so long: so much later a range ends than it is wanted.
 const PIECE_TIME: Duration = Duration::from_millis(200);
@@ -62,7 +67,7 @@ impl Volume {
                 return Ok(());
             }
             bytes = match core.now() - began {
-                took if took < PIECE_TIME / 2 => bytes.saturating_mul(2).min(PIECE_BYTES_MAX),
+                took if took < PIECE_TIME / 2 => bytes.saturating_mul(2).min(longest(stop - range.start)),
                 took if took > PIECE_TIME * 2 => as_long_as(stop - at, took).max(unit),
                 _ => bytes,
             };
@@ -80,6 +85,11 @@ impl Volume {
             Place::Mapped(mapped) => mapped.alike_until(offset_bytes),
         }
     }
+}
+
+/// The longest piece behind so many bytes.
+fn longest(done: u64) -> u64 {
+    PIECE_BYTES_MAX.max((done / PART_OF_DONE).min(LONG_PIECE_BYTES_MAX))
 }
 
 /// How much of what took so long is done in the time of a piece.

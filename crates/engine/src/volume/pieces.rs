@@ -17,8 +17,8 @@ const PIECE_BYTES: u64 = 64 << 20;
 /// before it: until it is known how long it takes.
 const CAREFUL_PIECE_BYTES: u64 = 4 << 20;
 
-/// Pieces are no longer than this at first, however fast those before them were: what comes next may
-/// be a disk that writes its zeroes, for which it is two seconds.
+/// Pieces are no longer than this at first, however fast those before them were: what comes next
+/// may be a disk that writes its zeroes, for which it is two seconds.
 const PIECE_BYTES_MAX: u64 = 256 << 20;
 
 /// Where much was fast, a piece may be such a part of that, up to a length: TiBs that are holes are

@@ -484,6 +484,7 @@ proptest! {
 /// The log is another process's too, which may write there at any moment: a ring is refused, or
 /// goes on with what it read, and nothing else happens.
 #[test]
+#[allow(clippy::disallowed_methods, reason = "the other process is a thread here")]
 fn a_log_that_changes_while_it_is_read_ends_nothing() {
     const SIZE: u16 = 256;
     const ROUNDS: usize = 300;

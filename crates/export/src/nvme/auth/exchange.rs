@@ -218,8 +218,8 @@ impl Exchange {
         Ok(Step::Proved { hash, proof: Some(proof), fetched: false })
     }
 
-    /// The response to a challenge, with its sequence number, of who has a key, to the other one.
-    /// With a session key, what is responded to is the challenge augmented with it.
+    /// The response of one side, which has `key`, to a challenge of the other, with its sequence
+    /// number. With a session key, the challenge is augmented with it first.
     fn response(
         &self,
         hash: SecretHash,

@@ -75,7 +75,7 @@ impl FfdheGroup {
     }
 
     /// Whether a value that a peer sent, the most significant byte first, is one that a key may be
-    /// made with: 1 < y < p - 1. The others give keys that everybody knows.
+    /// made with: 1 < y < p - 1. The others give keys that are known to all.
     pub fn accepts(self, value: &[u8]) -> bool {
         let mut last = self.prime();
         // The prime is odd.

@@ -85,7 +85,7 @@ struct HostSecrets {
     controller: Option<Secret>,
 }
 
-/// A secret, and the hash that binds it to the name of who has it, if one does.
+/// A secret, and the hash that binds it to the name of its owner, if one does.
 #[derive(Clone)]
 struct Secret {
     hash: Option<SecretHash>,
@@ -158,7 +158,7 @@ impl Secret {
         intact.then(|| Self { hash, key: Zeroizing::new(key.to_vec()) })
     }
 
-    /// The key that responses are made with: bound to the name of who has it, if the secret says
+    /// The key that responses are made with: bound to the name of its owner, if the secret says
     /// with which hash.
     fn key_of(&self, name: &str) -> Zeroizing<Vec<u8>> {
         match self.hash {

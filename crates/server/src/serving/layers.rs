@@ -16,7 +16,7 @@ use wattle_control::start::{Claimed, ClaimedMember};
 use wattle_control::sums::open_sums_file;
 use wattle_control::undo::UndoSite;
 use wattle_control::{ArrayId, MemberId};
-use wattle_control::{Code, Policy, Problem, Scan, Stack};
+use wattle_control::{Code, Policy, Problem, Scan, Stack, shell_word};
 use wattle_engine::{ArrayHandle, VolumeRef};
 use wattle_format::md::Uuid;
 use wattle_rt::Core;
@@ -164,7 +164,7 @@ fn refuse_one_on_another(stack: &Stack, volumes: &[NamedVolume]) -> Result<(), P
                     "the partition table is older or newer than what lies on the drive as a whole: what is written to one goes over the other",
                     format!(
                         "look at both with --read-only, and serve the one that is there: -V {}",
-                        upper.name
+                        shell_word(&upper.name)
                     ),
                 ));
             }

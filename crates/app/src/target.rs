@@ -166,37 +166,19 @@ impl ServedTarget {
         self.wait(|array| Ok(array.scrubs.first().is_none_or(|run| run.outcome != "running")))
     }
 
-    /// Waits until nothing runs in the background; the array then.
-    ///
-    /// # Errors
-    /// As [`Self::wait_for_scrub`].
-    pub fn wait_until_idle(&self) -> Result<ArrayReport, Problem> {
-        self.wait(|array| {
-            Ok(array.sync.is_none()
-                && array.replacements.iter().all(|other| other.state != SeatState::Rebuilding))
-        })
-    }
-
-    /// Waits until the member is in sync, or a spare that is not needed; the array then.
+    /// Waits until the member of this name is in sync, or a spare that is not needed; the array then.
     ///
     /// # Errors
     /// As [`Self::wait_for_scrub`], or it failed.
     pub fn wait_until_filled(&self, member: &str) -> Result<ArrayReport, Problem> {
         let end = self.wait(|array| filled(array, member))?;
-        let spare = end.spares.iter().any(|spare| is_meant(&spare.member, member));
+        let spare = end.spares.iter().any(|spare| spare.member == member);
         output::note(&printable(&match spare {
             true => format!("{member} is a spare of {}", self.array.name),
             false => format!("{member} is in sync in {}", self.array.name),
         }));
         Ok(end)
     }
-}
-
-/// Whether the server means the member that was named by its absolute path. It may have been told a
-/// relative one.
-fn is_meant(name: &str, path: &str) -> bool {
-    let relative = || format!("/{}", name.trim_start_matches("./"));
-    name == path || !name.starts_with('/') && path.ends_with(&relative())
 }
 
 /// What is waited for: a member in its place, or a spare.
@@ -218,12 +200,11 @@ impl Waiting {
 /// Whether nothing is left to wait for.
 fn filled(array: &ArrayReport, member: &str) -> Result<bool, Problem> {
     let seats = array.members.iter().chain(&array.replacements);
-    let it = |name: &str| is_meant(name, member);
-    let state =
-        seats.filter(|seat| seat.member.as_deref().is_some_and(it)).map(|seat| Waiting::Seat(seat.state));
+    let seat =
+        seats.filter(|seat| seat.member.as_deref() == Some(member)).map(|seat| Waiting::Seat(seat.state));
     let spare =
-        array.spares.iter().filter(|spare| it(&spare.member)).map(|spare| Waiting::Spare(spare.state));
-    match state.chain(spare).next() {
+        array.spares.iter().filter(|spare| spare.member == member).map(|spare| Waiting::Spare(spare.state));
+    match seat.chain(spare).next() {
         Some(Waiting::Seat(SeatState::InSync)) => Ok(true),
         Some(Waiting::Seat(SeatState::Rebuilding)) => Ok(false),
         Some(Waiting::Spare(SpareState::Spare)) => Ok(array.sync.is_none()),
@@ -253,10 +234,8 @@ mod tests {
     fn waiting_ends_when_it_is_in_sync_and_when_it_never_will_be() {
         let mut data = array("data", "raid5", &["/a", "/b", "/c"]);
         assert_eq!(filled(&data, "/b"), Ok(true));
-        data.members[1].member = Some("./dir/b".to_owned());
-        assert_eq!(filled(&data, "/some/dir/b"), Ok(true));
-        assert!(filled(&data, "/b").is_err());
-        data.members[1].member = Some("/b".to_owned());
+        // Another of the same file name.
+        data.members[0].member = Some("b".to_owned());
         data.members[1].state = SeatState::Rebuilding;
         assert_eq!(filled(&data, "/b"), Ok(false));
         data.members[1].state = SeatState::Faulty;

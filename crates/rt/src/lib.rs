@@ -54,7 +54,7 @@ pub use mailbox::{Receiver, Sender, mailbox};
 pub use memory::buf::buffer_bytes_live;
 pub use memory::buf::{BUF_ALIGN_BYTES, Buf, BufMut};
 pub use memory::hint::about_to_change;
-pub use memory::shared::SharedMemory;
+pub use memory::shared::{MappingRoom, MappingShare, SharedMemory};
 pub use model::DriveModel;
 pub use op::traffic::{Traffic, TrafficTotals, Unanswered};
 pub use op::{Bufs, Completion, Durability, Op, OpKey, Transfer, Unmap};

@@ -26,7 +26,7 @@ fn in_a_world(test: impl AsyncFnOnce(Core, SimEndpoint, Listener)) {
 }
 
 fn done(message: &str) -> Response {
-    Response::Done { message: message.to_owned(), undo_log: None }
+    Response::Done { message: message.to_owned(), undo_log: None, member: None }
 }
 
 fn check() -> ServerRequest {

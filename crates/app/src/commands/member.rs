@@ -15,7 +15,7 @@ use crate::target::ServedTarget;
 /// No such array or member, nothing else holds its data, or it could not be recorded.
 pub fn fail(args: &FailArgs) -> Result<(), Problem> {
     let fail = ServerRequest::Fail { array: args.name.clone(), member: args.member.clone() };
-    let (_, report) = order(&args.runtime, &args.name, &fail)?;
+    let (report, ..) = order(&args.runtime, &args.name, &fail)?;
     report.finish(&args.json)
 }
 
@@ -23,7 +23,7 @@ pub fn fail(args: &FailArgs) -> Result<(), Problem> {
 /// No such array or member, it works, or it could not be recorded.
 pub fn remove(args: &RemoveArgs) -> Result<(), Problem> {
     let remove = ServerRequest::Remove { array: args.name.clone(), member: args.member.clone() };
-    let (_, report) = order(&args.runtime, &args.name, &remove)?;
+    let (report, ..) = order(&args.runtime, &args.name, &remove)?;
     report.finish(&args.json)
 }
 
@@ -38,33 +38,25 @@ pub fn add(args: &AddArgs) -> Result<(), Problem> {
         write_mostly: args.write_mostly,
         undo: saving::order(&args.saving)?,
         map: map_order(Some(&args.member), &args.maps)?,
+        typed: Some(args.member.clone()),
     };
-    let (target, mut report) = order(&args.runtime, &args.name, &add)?;
-    if args.wait {
-        report.ended(target.wait_until_filled(&absolute(&args.member))?);
-    }
-    report.finish(&args.json)
+    taking(&args.runtime, &args.name, &add, args.wait)?.finish(&args.json)
 }
 
 /// # Errors
 /// As [`add`], or the member to be replaced does not work.
 pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
-    let with = args.new.as_deref().or(args.with.as_deref()).map(absolute);
+    let new = args.new.as_ref().or(args.with.as_ref());
     let replace = ServerRequest::Replace {
         array: args.name.clone(),
         member: args.member.clone(),
-        with: with.clone(),
+        with: new.map(|new| absolute(new)),
         force: forced(&args.force),
         undo: saving::order(&args.saving)?,
-        map: map_order(args.new.as_ref().or(args.with.as_ref()), &args.maps)?,
+        map: map_order(new, &args.maps)?,
+        typed: new.cloned(),
     };
-    let (target, mut report) = order(&args.runtime, &args.name, &replace)?;
-    match (args.wait, with) {
-        (false, _) => {}
-        (true, Some(with)) => report.ended(target.wait_until_filled(&with)?),
-        (true, None) => report.ended(target.wait_until_idle()?),
-    }
-    report.finish(&args.json)
+    taking(&args.runtime, &args.name, &replace, args.wait)?.finish(&args.json)
 }
 
 /// The map that is named for the new member, as the server can use it.
@@ -76,16 +68,28 @@ fn map_order(new: Option<&String>, maps: &MapArgs) -> Result<Option<MapOrder>, P
     Ok(Some(MapOrder::At(text_of_path(path))))
 }
 
-/// Asks the server of the array and tells what it says.
+/// Has the server take a member, and waits for it if that is wanted: by the name that the server
+/// has for it, for another member's may end alike.
+fn taking(runtime: &Runtime, name: &str, take: &ServerRequest, wait: bool) -> Result<OrderReport, Problem> {
+    let (mut report, target, member) = order(runtime, name, take)?;
+    if let Some(member) = member.filter(|_| wait) {
+        report.ended(target.wait_until_filled(&member)?);
+    }
+    Ok(report)
+}
+
+/// Asks the server of the array and tells what it says. The member that came in, if one did.
 fn order(
     runtime: &Runtime,
     name: &str,
     order: &ServerRequest,
-) -> Result<(ServedTarget, OrderReport), Problem> {
+) -> Result<(OrderReport, ServedTarget, Option<String>), Problem> {
     let target = ServedTarget::find(runtime.runtime_dir.as_deref(), name)?;
     let mut report = OrderReport::new();
-    report.answer(request(target.socket(), order)?);
-    Ok((target, report))
+    let answer = request(target.socket(), order)?;
+    let member = answer.member.clone();
+    report.answer(answer);
+    Ok((report, target, member))
 }
 
 /// The checks that are overridden, as a server is told.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use crate::cases::Case;
 
@@ -14,6 +14,9 @@ use crate::cases::Case;
 pub const SLICE_SECTORS: u64 = 16384;
 /// As many disks as the widest case has members.
 const DISKS: usize = 11;
+
+/// What `guest/run` ends with when the guest died, or took too long, in the middle of a job.
+const GUEST_DIED: i32 = 99;
 
 /// A guest that can be booted here.
 pub struct Guest {
@@ -47,6 +50,22 @@ impl Guest {
         self.run_with(job, files, &slices.disks, &[])
     }
 
+    /// Has the kernel make the arrays of a matrix on fresh disks; returns the facts of each case.
+    ///
+    /// An emulated kernel dies now and then. Nothing of wattle runs in this job, so that is no
+    /// verdict: it is said loudly, and the arrays are made anew, once.
+    pub fn make_arrays(&self, matrix: &Path, slices: &Slices) -> BTreeMap<String, Facts> {
+        let files = [matrix.to_owned()];
+        let mut output = self.output_of("make-arrays", &files, &slices.disks, &[]);
+        if output.status.code() == Some(GUEST_DIED) {
+            eprintln!("THE GUEST DIED while it made arrays; they are made anew on fresh disks:");
+            eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+            slices.empty();
+            output = self.output_of("make-arrays", &files, &slices.disks, &[]);
+        }
+        results(&printed("make-arrays", &output))
+    }
+
     pub fn run_with(
         &self,
         job: &str,
@@ -54,8 +73,7 @@ impl Guest {
         disks: &[PathBuf],
         env: &[(&str, &str)],
     ) -> BTreeMap<String, Facts> {
-        let text = self.text_with(job, files, disks, env);
-        text.lines().filter_map(|line| line.strip_prefix("RESULT ")).map(facts).collect()
+        results(&self.text_with(job, files, disks, env))
     }
 
     /// Runs one of the guest's jobs; returns all that it printed.
@@ -72,6 +90,10 @@ impl Guest {
 
     /// The same on these disks (see `guest/run`), with settings of guest/run.
     pub fn text_with(&self, job: &str, files: &[PathBuf], disks: &[PathBuf], env: &[(&str, &str)]) -> String {
+        printed(job, &self.output_of(job, files, disks, env))
+    }
+
+    fn output_of(&self, job: &str, files: &[PathBuf], disks: &[PathBuf], env: &[(&str, &str)]) -> Output {
         let guest = root().join("guest");
         let mut command = self.command();
         command.current_dir(&guest).env("GUEST_TIMEOUT", "900");
@@ -79,12 +101,20 @@ impl Guest {
         for file in files {
             command.arg("-f").arg(file);
         }
-        let output = command.arg(guest.join("jobs").join(job)).args(disks).output().expect("guest/run runs");
-        let (text, errors) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{job} in the guest: {}\n{text}\n{errors}", output.status);
-        text.into_owned()
+        command.arg(guest.join("jobs").join(job)).args(disks).output().expect("guest/run runs")
     }
+}
+
+/// All that a job printed, which must have ended well.
+fn printed(job: &str, output: &Output) -> String {
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // The end of the console comes first: a long text may be cut where it is shown.
+    assert!(output.status.success(), "{job} in the guest: {}\n{errors}\n{text}", output.status);
+    text.into_owned()
+}
+
+fn results(text: &str) -> BTreeMap<String, Facts> {
+    text.lines().filter_map(|line| line.strip_prefix("RESULT ")).map(facts).collect()
 }
 
 fn facts(line: &str) -> (String, Facts) {
@@ -107,17 +137,23 @@ pub fn root() -> PathBuf {
 pub struct Slices {
     scratch: PathBuf,
     disks: Vec<PathBuf>,
+    /// Of each disk.
+    bytes: u64,
 }
 
 impl Slices {
     pub fn new(scratch: &Path, cases: usize) -> Self {
         let disks: Vec<PathBuf> = (0..DISKS).map(|disk| scratch.join(format!("disk{disk:02}"))).collect();
-        for disk in &disks {
-            File::create(disk)
-                .and_then(|file| file.set_len(cases as u64 * SLICE_SECTORS * 512))
-                .expect("scratch space");
+        let slices = Self { scratch: scratch.to_owned(), disks, bytes: cases as u64 * SLICE_SECTORS * 512 };
+        slices.empty();
+        slices
+    }
+
+    /// Makes all disks empty.
+    fn empty(&self) {
+        for disk in &self.disks {
+            File::create(disk).and_then(|file| file.set_len(self.bytes)).expect("scratch space");
         }
-        Self { scratch: scratch.to_owned(), disks }
     }
 
     /// Where case `k` keeps its files.

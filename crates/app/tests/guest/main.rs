@@ -149,7 +149,7 @@ fn linux_and_wattle_take_turns() {
     let ours = made_by_wattle();
     let slices = Slices::new(scratch.path(), theirs.len() + ours.len());
 
-    let facts = guest.run("make-arrays", &[Path::new("matrix.txt").into()], &slices);
+    let facts = guest.make_arrays(Path::new("matrix.txt"), &slices);
     let mut lines = vec![format!("slice {}", judge::SLICE_SECTORS)];
     for (k, case) in theirs.iter().enumerate() {
         let facts = facts.get(&case.id).unwrap_or_else(|| panic!("{}: the kernel made nothing", case.id));
@@ -185,7 +185,7 @@ fn every_state_goes_both_ways() {
     // The job reads one name.
     let matrix = scratch.path().join("matrix.txt");
     std::fs::copy(judge::root().join("guest/matrix-states.txt"), &matrix).expect("scratch space");
-    let facts = guest.run("make-arrays", &[matrix], &slices);
+    let facts = guest.make_arrays(&matrix, &slices);
 
     let mut lines = vec![format!("slice {}", judge::SLICE_SECTORS)];
     let mut failed = Vec::new();
@@ -245,7 +245,7 @@ fn linear_arrays_go_both_ways() {
     // The job reads one name.
     let matrix = scratch.path().join("matrix.txt");
     std::fs::copy(judge::root().join("guest/matrix-linear.txt"), &matrix).expect("scratch space");
-    let facts = guest.run("make-arrays", &[matrix], &slices);
+    let facts = guest.make_arrays(&matrix, &slices);
     let mut lines = vec![format!("slice {}", judge::SLICE_SECTORS)];
     for (k, case) in theirs.iter().enumerate() {
         lines.push(take_over(case, &facts[&case.id], &slices, k).expect("linear arrays are served"));

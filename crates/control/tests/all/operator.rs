@@ -186,7 +186,7 @@ fn spares_of_one_number_fill_two_slots() {
     let all = names.clone();
     on_a_core(async move |core| {
         let array = run(&core, &all[..4]).await;
-        assert_eq!(array.add(&all[5], uuid(9), Forced::default()).await.unwrap(), Seat::Spare);
+        assert_eq!(array.add(&all[5], uuid(9), Forced::default()).await.unwrap().seat, Seat::Spare);
         write(&core, &array, 1).await;
         array.stop().await.unwrap();
     });
@@ -267,7 +267,7 @@ fn a_member_that_may_come_back_is_taken_or_let_go_of() {
     let all = names.clone();
     on_a_core(async move |core| {
         let array = run(&core, &all).await;
-        assert_eq!(array.add(&link, uuid(9), Forced::default()).await.unwrap(), Seat::Slot(2));
+        assert_eq!(array.add(&link, uuid(9), Forced::default()).await.unwrap().seat, Seat::Slot(2));
         whole(&core, &array).await;
         let again = array.add(&link, uuid(9), Forced::default()).await;
         assert_eq!(again.unwrap_err().code, Code::GivenTwice);

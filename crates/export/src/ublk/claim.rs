@@ -37,6 +37,16 @@ fn lies_below_a_loop(devices: &Path, path: &str) -> bool {
     })
 }
 
+/// Writes what programs have written to a claimed device and the kernel holds still: while the device
+/// is claimed the last one to close it does not write it.
+pub(super) async fn sync(core: &Core, claim: BlockClaim) -> (Option<BlockClaim>, Result<(), IoError>) {
+    let synced = core.offload(move || (claim.sync(), claim)).await;
+    match synced {
+        Ok((synced, claim)) => (Some(claim), synced),
+        Err(error) => (None, Err(error)),
+    }
+}
+
 /// Lets a block device be claimed by others again.
 pub(super) async fn give_up(core: &Core, claim: Option<BlockClaim>) {
     if let Some(claim) = claim {

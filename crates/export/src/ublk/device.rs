@@ -25,7 +25,7 @@ use wattle_engine::{Volume, VolumeError, VolumeRef};
 use wattle_rt::ublk::{BlockClaim, UblkControl, UblkDevice, UblkQueue, UblkSlots};
 use wattle_rt::{Core, CoreIx, Instant, IoError, JoinHandle};
 
-use super::claim::{claim, give_up, may_be_claimed};
+use super::claim::{claim, give_up, may_be_claimed, sync};
 use super::driver::{Driver, UblkError, failed};
 use super::limits::{
     DEPTH, HURRIED_RANGE_SECTORS_MAX, LAST_LOOK, LOOK, PATIENCE, QUEUES_MAX, RANGE_SECTORS_MAX,
@@ -358,6 +358,18 @@ impl Device {
         let size = if grown.is_ok() { &mut self.told_bytes } else { &mut self.refused_bytes };
         *size = told;
         grown
+    }
+
+    /// Has what programs wrote to a hidden device reach the volume. Once the device is stopped the
+    /// kernel drops what it has not sent, and no program is told.
+    ///
+    /// # Errors
+    /// Some of it did not.
+    pub(super) async fn sync(&mut self) -> Result<(), IoError> {
+        let Some(claim) = self.claim.take() else { return Ok(()) };
+        let (claim, synced) = sync(&self.driver.core, claim).await;
+        self.claim = claim;
+        synced
     }
 
     /// Removes the device: what uses it gets errors from now on. One that is in use (`in_use`) is

@@ -41,6 +41,8 @@ pub enum UblkNote {
     Left(PathBuf),
     /// The device was in use, and ends with its server.
     EndedInUse(PathBuf),
+    /// Not all that programs wrote to the device reached the volume before it was removed.
+    NotWritten(PathBuf, IoError),
     /// The device could not be removed.
     Stays(PathBuf, IoError),
     /// A device of a wattle server that is gone, and of none of these volumes.
@@ -192,9 +194,12 @@ impl UblkServer {
         }
     }
 
-    async fn remove_device(&self, volume: &str, device: Device, in_use: bool) {
+    async fn remove_device(&self, volume: &str, mut device: Device, in_use: bool) {
         let path = device.path();
         self.0.links.remove(volume, &path);
+        if let Err(error) = device.sync().await {
+            (self.0.tell)(volume, &UblkNote::NotWritten(path.clone(), error));
+        }
         match device.remove(in_use).await {
             _ if in_use => (self.0.tell)(volume, &UblkNote::EndedInUse(path)),
             Ok(()) => {}

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use wattle_engine::VolumeRef;
 use wattle_engine::volume::Remains;
-use wattle_rt::Instant;
 use wattle_rt::sync::{Latch, Notify};
+use wattle_rt::{Instant, MappingShare};
 
 use super::session::SessionFault;
 
@@ -43,13 +43,8 @@ pub(super) struct Disk {
     /// For the core of the next connection's first queue.
     pub(super) first_core: Cell<usize>,
     pub(super) report: FaultReport,
-}
-
-impl Disk {
-    /// Mappings of memory that all its connections have.
-    pub(super) fn mappings(&self) -> usize {
-        self.sessions.borrow().iter().map(|told| told.mappings.get()).sum()
-    }
+    /// Of memory of its guests, and logs.
+    pub(super) mappings: MappingShare,
 }
 
 /// What a connection is told by the server.
@@ -59,6 +54,4 @@ pub(super) struct Told {
     pub(super) stop: Latch,
     /// The volume has another size.
     pub(super) resized: Latch,
-    /// Of its guest's memory, and logs.
-    pub(super) mappings: Cell<usize>,
 }

@@ -22,7 +22,7 @@ use wattle_engine::VolumeError;
 use wattle_engine::volume::qos::QosClient;
 use wattle_rt::mailbox::mailbox;
 use wattle_rt::sync::Latch;
-use wattle_rt::{Core, CoreIx, Doorbell, Either, IoError, SharedMemory, Stream, race};
+use wattle_rt::{Core, CoreIx, Doorbell, Either, IoError, MappingRoom, SharedMemory, Stream, race};
 
 use super::device::{CONFIG_BYTES_MAX, DiskFacts, QUEUES_MAX, feature, serial};
 use super::disk::{Disk, Told};
@@ -38,7 +38,7 @@ use super::ring::{GuestRing, LogPlace, RING_SIZE_MAX, RingAddresses, RingFeature
 const REGIONS_MAX: usize = 509;
 /// Mappings of memory that the guests of a volume may have: those of four such guests. There are
 /// not so many of them that one volume could have all.
-const MAPPINGS_MAX: usize = 4 * (REGIONS_MAX + 1);
+pub(super) const MAPPINGS_MAX: usize = 4 * (REGIONS_MAX + 1);
 /// Extensions of the protocol that are offered.
 const PROTOCOL: u64 = protocol::MQ
     | protocol::REPLY_ACK
@@ -351,8 +351,7 @@ impl Session {
             FrontMessage::SetMemTable(table) => {
                 let mut memory = GuestMemory::default();
                 for (facts, file) in table {
-                    self.take_mapping()?;
-                    memory.add(map_region(facts, file.as_fd())?);
+                    memory.add(map_region(facts, file.as_fd(), self.room()?)?);
                 }
                 self.set_memory(memory).await;
             }
@@ -361,8 +360,7 @@ impl Session {
                 if memory.regions() == REGIONS_MAX {
                     return Err(SessionFault::Regions);
                 }
-                self.take_mapping()?;
-                memory.add(map_region(facts, file.as_fd())?);
+                memory.add(map_region(facts, file.as_fd(), self.room()?)?);
                 self.set_memory(memory).await;
             }
             FrontMessage::RemMemReg(facts) => {
@@ -374,12 +372,11 @@ impl Session {
             }
             FrontMessage::GetInflightFd(asked) => return self.make_log(asked),
             FrontMessage::SetInflightFd(facts, file) => {
-                self.take_mapping()?;
+                let room = self.room()?;
                 let len = usize::try_from(facts.len.saturating_add(facts.offset)).unwrap_or(usize::MAX);
                 let mapped = SharedMemory::map(&file, len);
                 let mapped = mapped.map_err(|error| SessionFault::Memory(facts.len, error))?;
-                self.log = Some((Arc::new(mapped), facts));
-                self.count_mappings();
+                self.log = Some((Arc::new(mapped.in_room(room)), facts));
             }
             FrontMessage::SetVringNum { queue, num } => self.idle_queue(queue)?.size = num,
             FrontMessage::SetVringBase { queue, base } => self.idle_queue(queue)?.base = base,
@@ -409,22 +406,14 @@ impl Session {
         Ok(Answer::Done(true))
     }
 
-    /// Counts one mapping more, if there may be one; what it replaces is gone with the next count.
-    fn take_mapping(&self) -> Result<(), SessionFault> {
-        if self.disk.mappings() >= MAPPINGS_MAX {
-            return Err(SessionFault::Mappings);
-        }
-        self.told.mappings.update(|count| count + 1);
-        Ok(())
-    }
-
-    fn count_mappings(&self) {
-        self.told.mappings.set(self.memory.regions() + usize::from(self.log.is_some()));
+    /// Room for one mapping more. What is replaced keeps its own as long as a request under way
+    /// uses it.
+    fn room(&self) -> Result<MappingRoom, SessionFault> {
+        self.disk.mappings.take().ok_or(SessionFault::Mappings)
     }
 
     async fn set_memory(&mut self, memory: GuestMemory) {
         self.memory = Arc::new(memory);
-        self.count_mappings();
         for ix in 0..self.queues.len() as u32 {
             let memory = self.memory.clone();
             self.on_queue(ix, move |queue| queue.set_memory(memory)).await;
@@ -437,11 +426,10 @@ impl Session {
         let (queues, size) = (asked.queues.min(QUEUES_MAX), asked.size.min(RING_SIZE_MAX as u16));
         let len = usize::from(queues) * log_bytes(size, packed);
         let fault = |error| SessionFault::Memory(len as u64, error);
-        self.take_mapping()?;
+        let room = self.room()?;
         let (memory, file) = SharedMemory::create(len).map_err(fault)?;
         let facts = LogFacts { len: len as u64, offset: 0, queues, size };
-        self.log = Some((Arc::new(memory), facts));
-        self.count_mappings();
+        self.log = Some((Arc::new(memory.in_room(room)), facts));
         Ok(Answer::WithFile(facts.encode().to_vec(), file))
     }
 
@@ -586,13 +574,17 @@ enum Answer {
     WithFile(Vec<u8>, OwnedFd),
 }
 
-fn map_region(facts: RegionFacts, file: BorrowedFd<'_>) -> Result<GuestRegion, SessionFault> {
+fn map_region(
+    facts: RegionFacts,
+    file: BorrowedFd<'_>,
+    room: MappingRoom,
+) -> Result<GuestRegion, SessionFault> {
     let fault = |error| SessionFault::Memory(facts.len, error);
     let invalid = || fault(IoError::from_errno(libc::EINVAL));
     let end = facts.offset.checked_add(facts.len).and_then(|end| usize::try_from(end).ok());
     let fits = facts.guest.checked_add(facts.len).and(facts.user.checked_add(facts.len)).is_some();
     let end = end.filter(|_| fits && facts.len > 0).ok_or_else(invalid)?;
-    let memory = Arc::new(SharedMemory::map(&file, end).map_err(fault)?);
+    let memory = Arc::new(SharedMemory::map(&file, end).map_err(fault)?.in_room(room));
     let RegionFacts { guest, len, user, offset } = facts;
     Ok(GuestRegion { guest, user, len, memory, at: offset as usize })
 }

@@ -154,6 +154,7 @@ pub fn plan(servers: &Servers, order: &ConsoleOrder, sys: &Path) -> Result<Plann
                 force: Vec::new(),
                 undo: SavingOrder { command: command.clone(), ..SavingOrder::default() },
                 map: None,
+                typed: None,
             };
             (
                 command,

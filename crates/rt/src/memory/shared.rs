@@ -14,8 +14,8 @@
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 
 use crate::base::error::IoError;
 
@@ -69,11 +69,45 @@ fn all_guards() -> impl Iterator<Item = &'static Guards> {
     std::iter::successors(Some(&GUARDS), |guards| guards.next())
 }
 
+/// The mappings that one owner may have at a time. Clones are one share.
+#[derive(Clone, Debug)]
+pub struct MappingShare {
+    taken: Arc<AtomicUsize>,
+    max: usize,
+}
+
+impl MappingShare {
+    /// A share of so many mappings.
+    #[must_use]
+    pub fn of(max: usize) -> MappingShare {
+        MappingShare { taken: Arc::default(), max }
+    }
+
+    /// Room for one mapping: see [`SharedMemory::in_room`]. `None` if all of the share is in use.
+    #[must_use]
+    pub fn take(&self) -> Option<MappingRoom> {
+        // Counted first: two takers at once never get more than there is.
+        let room = MappingRoom(self.taken.clone());
+        (self.taken.fetch_add(1, Ordering::Relaxed) < self.max).then_some(room)
+    }
+}
+
+/// Room for one mapping, given back when it is dropped.
+#[derive(Debug)]
+pub struct MappingRoom(Arc<AtomicUsize>);
+
+impl Drop for MappingRoom {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Memory of a file that other processes have mapped too.
 pub struct SharedMemory {
     start: NonNull<u8>,
     len: usize,
     guarded: &'static Guarded,
+    room: Option<MappingRoom>,
 }
 
 // SAFETY: its bytes are only reached by copies and atomics, from any thread (invariant 2).
@@ -121,7 +155,7 @@ impl SharedMemory {
         guarded.broken.store(false, Ordering::Relaxed);
         guarded.start.store(start.as_ptr().expose_provenance(), Ordering::Release);
         guarded.end.store(start.as_ptr().addr() + len, Ordering::Release);
-        Ok(SharedMemory { start, len, guarded })
+        Ok(SharedMemory { start, len, guarded, room: None })
     }
 
     /// Makes memory of `len` zeros that other processes may map by its descriptor, and cannot
@@ -149,6 +183,13 @@ impl SharedMemory {
             }
         }
         Ok((SharedMemory::map(&file, len)?, file))
+    }
+
+    /// It keeps this room as long as it is mapped, by whatever may use it still.
+    #[must_use]
+    pub fn in_room(mut self, room: MappingRoom) -> SharedMemory {
+        self.room = Some(room);
+        self
     }
 
     /// Its length in bytes.
@@ -353,6 +394,20 @@ mod tests {
             assert!(memory.is_broken());
         }
         assert!(!many[1].is_broken(), "nothing was there to see it");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn a_share_of_mappings_is_in_use_as_long_as_anything_uses_them() {
+        let share = MappingShare::of(1);
+        let (memory, _) = SharedMemory::create(4096).unwrap();
+        let memory = Arc::new(memory.in_room(share.take().unwrap()));
+        let used_still = memory.clone();
+        drop(memory);
+        assert!(share.take().is_none());
+        drop(used_still);
+        drop(share.take().unwrap());
+        assert!(share.clone().take().is_some(), "what found no room took none");
     }
 
     #[test]

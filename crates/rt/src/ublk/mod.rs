@@ -200,7 +200,7 @@ pub fn is_running(process: u32) -> bool {
 /// that answers such requests never does either.
 #[derive(Debug)]
 pub struct BlockClaim {
-    _file: fs::File,
+    file: fs::File,
 }
 
 impl BlockClaim {
@@ -211,7 +211,15 @@ impl BlockClaim {
     /// system says otherwise.
     pub fn take(path: &str) -> Result<BlockClaim, IoError> {
         let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path);
-        opened.map(|file| BlockClaim { _file: file }).map_err(|error| IoError::from_std(&error))
+        opened.map(|file| BlockClaim { file }).map_err(|error| IoError::from_std(&error))
+    }
+
+    /// Has the device answer all writes that the kernel has not sent it yet. Blocking.
+    ///
+    /// # Errors
+    /// What one of these writes, or of those that went before, ended with.
+    pub fn sync(&self) -> Result<(), IoError> {
+        self.file.sync_all().map_err(|error| IoError::from_std(&error))
     }
 }
 

@@ -38,6 +38,7 @@ use crate::why;
 pub use facts::ServedFacts;
 pub use made_up::{MadeUpArray, MadeUpShape};
 use members::Seats;
+pub use orders::Obeyed;
 use report::{array_report, bad_blocks, bitmap_report, recorded, stripe_cache_size};
 
 /// Between two looks for what no change of members announces: a member that became slow, reads that

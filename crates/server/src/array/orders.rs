@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use wattle_control::admit::Seat;
 use wattle_control::events::action_word;
-use wattle_control::running::{RunningArray, Terms};
-use wattle_control::undo::Recorder;
+use wattle_control::running::{RunningArray, Taken, Terms};
 use wattle_control::{Code, Problem};
 use wattle_engine::ArrayStatus;
 use wattle_engine::geometry::LevelKind;
@@ -20,7 +19,6 @@ use super::{LOOK_AT_SCRUB, Running, Served, watch_scrub};
 use crate::events::ServerEvent;
 use crate::ids::random_uuid;
 use crate::protocol::RepairChoice;
-use crate::protocol::forced;
 use crate::protocol::report::ScrubReport;
 use crate::settings::{self, CacheCeiling, SettingChange};
 
@@ -29,6 +27,21 @@ const BEGIN_TIME_MAX: Duration = Duration::from_millis(300);
 
 /// For a job to end that was told to.
 const ABORT_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// What came of an order.
+#[derive(Debug)]
+pub struct Obeyed {
+    /// For people.
+    pub message: String,
+    /// The member that came in, as reports call it.
+    pub member: Option<String>,
+}
+
+impl From<String> for Obeyed {
+    fn from(message: String) -> Self {
+        Self { message, member: None }
+    }
+}
 
 impl Served {
     /// Fails a member.
@@ -88,19 +101,12 @@ impl Served {
     }
 
     /// Takes a member.
-    pub async fn add(
-        &self,
-        member: &str,
-        force: &[String],
-        write_mostly: bool,
-        undo: Option<&Recorder>,
-    ) -> Result<String, Problem> {
+    pub async fn add(&self, member: &str, terms: Terms<'_>) -> Result<Obeyed, Problem> {
         let running = self.running(&format!("{member} was not added"))?;
-        let terms = Terms { forced: forced(force)?, undo, write_mostly, ..Terms::default() };
-        let seat = running.add(member, random_uuid()?, terms).await?;
+        let Taken { name: member, seat } = running.add(member, random_uuid()?, terms).await?;
         self.look_after_order().await;
         let (name, word) = (&self.facts.name, self.facts.word());
-        Ok(match seat {
+        let message = match seat {
             Seat::Slot(slot) => format!(
                 "{member} is in slot {slot} of {name} and being brought up to date; `wattle status {word}` shows how far it is"
             ),
@@ -108,7 +114,8 @@ impl Served {
                 format!("{member} is being made to replace the member of slot {slot} of {name}")
             }
             Seat::Spare => format!("{member} is a spare of {name}: no slot is empty"),
-        })
+        };
+        Ok(Obeyed { message, member: Some(member) })
     }
 
     /// Replaces a member that works.
@@ -116,23 +123,22 @@ impl Served {
         &self,
         member: &str,
         with: Option<&str>,
-        force: &[String],
-        undo: Option<&Recorder>,
-    ) -> Result<String, Problem> {
+        terms: Terms<'_>,
+    ) -> Result<Obeyed, Problem> {
         let running = self.running(&format!("{member} was not replaced"))?;
         let status = self.handle.status(&self.core).await;
         let member = &Seats::of(&self.facts.name, &status).full_name(member);
-        let terms = Terms { forced: forced(force)?, undo, ..Terms::default() };
-        let seat = running.replace(member, with, random_uuid()?, terms).await?;
+        let Taken { name: new, seat } = running.replace(member, with, random_uuid()?, terms).await?;
         self.look_after_order().await;
         let (name, word) = (&self.facts.name, self.facts.word());
         let slot = match seat {
             Seat::Slot(slot) | Seat::Replacement(slot) => format!(" (slot {slot})"),
             Seat::Spare => String::new(),
         };
-        Ok(format!(
+        let message = format!(
             "{member}{slot} of {name} is being replaced; it stays a member until that is done: `wattle status {word}`"
-        ))
+        );
+        Ok(Obeyed { message, member: Some(new) })
     }
 
     /// Reads and writes anew what the bad-block log of a member lists. Told in the events when it

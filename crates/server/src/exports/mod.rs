@@ -236,6 +236,9 @@ fn tell_ublk(log: &ServerLog, volume: &str, note: &UblkNote) {
             path.display(),
             path.display()
         ),
+        UblkNote::NotWritten(path, error) => {
+            format!("{}: what programs wrote last may not have reached the volume ({error})", path.display())
+        }
         UblkNote::Stays(path, error) => {
             format!("{}: it could not be removed ({error}); `wattle umount {}` tries again", path.display(), path.display())
         }

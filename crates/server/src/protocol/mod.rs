@@ -90,6 +90,10 @@ pub enum ServerRequest {
         /// The map of the member, which is a copy.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         map: Option<MapOrder>,
+        /// What the operator typed, of which the path was made: of a member without a path, such as
+        /// one in an encrypted device, it may be the name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        typed: Option<String>,
     },
     /// Copy a working member to another, which then takes its slot.
     Replace {
@@ -109,6 +113,9 @@ pub enum ServerRequest {
         /// The map of the new one, which is a copy.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         map: Option<MapOrder>,
+        /// As of [`Self::Add`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        typed: Option<String>,
     },
     /// Note from now on what clients change on a volume, or note it no more.
     Checkpoint {
@@ -236,6 +243,9 @@ pub enum Response {
         /// What saves what was overwritten.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         undo_log: Option<PathBuf>,
+        /// The member that came in, as the report of the array calls it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        member: Option<String>,
     },
     /// It was not.
     Error(ErrorReport),
@@ -277,6 +287,8 @@ impl SocketMessage for Response {
             message: String,
             #[serde(default)]
             undo_log: Option<PathBuf>,
+            #[serde(default)]
+            member: Option<String>,
         }
         Ok(match kind {
             "status" => Self::Status(serde_json::from_slice(line)?),
@@ -287,8 +299,8 @@ impl SocketMessage for Response {
                 Self::Changed { change }
             }
             "done" => {
-                let Done { message, undo_log } = serde_json::from_slice(line)?;
-                Self::Done { message, undo_log }
+                let Done { message, undo_log, member } = serde_json::from_slice(line)?;
+                Self::Done { message, undo_log, member }
             }
             "error" => Self::Error(serde_json::from_slice(line)?),
             other => return Err(serde::de::Error::custom(format!("unknown result `{other}`"))),
@@ -371,13 +383,14 @@ mod tests {
             write_mostly: false,
             undo: SavingOrder::default(),
             map: None,
+            typed: None,
         };
         assert_eq!(decode::<ServerRequest>(add).unwrap(), add_expected);
         let events = ServerRequest::Events { epoch: None, after: 3, wait_secs: 30 };
         let line = "{\"schema_version\":1,\"command\":\"events\",\"after\":3,\"wait_secs\":30}\n";
         assert_eq!(String::from_utf8(encode(&events)).unwrap(), line);
         assert_eq!(decode::<ServerRequest>(line.as_bytes()).unwrap(), events);
-        let done = Response::Done { message: "x".to_owned(), undo_log: None };
+        let done = Response::Done { message: "x".to_owned(), undo_log: None, member: None };
         assert_eq!(encode(&done), b"{\"schema_version\":1,\"result\":\"done\",\"message\":\"x\"}\n");
     }
 
@@ -428,7 +441,11 @@ mod tests {
                     notes: Vec::new(),
                 },
             },
-            Response::Done { message: "x".to_owned(), undo_log: Some(PathBuf::from("/undo")) },
+            Response::Done {
+                message: "x".to_owned(),
+                undo_log: Some(PathBuf::from("/undo")),
+                member: Some("/d".to_owned()),
+            },
             Response::Error(ErrorReport::from(&error)),
         ];
         for response in responses {

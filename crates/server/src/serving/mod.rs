@@ -14,6 +14,7 @@ use std::rc::Rc;
 use wattle_control::lvm::GroupScan;
 use wattle_control::lvm::allocate::free_extents;
 use wattle_control::members::MemberAccess;
+use wattle_control::running::Terms;
 use wattle_control::undo::Recorder;
 use wattle_control::{Code, Problem, Stack};
 use wattle_engine::geometry::LevelKind;
@@ -24,11 +25,11 @@ use wattle_export::fuse::Files;
 use wattle_rt::sync::{OneshotSender, Semaphore, oneshot};
 use wattle_rt::{Core, Latch};
 
-use crate::array::{Served, ServedFacts};
+use crate::array::{Obeyed, Served, ServedFacts};
 use crate::events::{EventFeed, FeedPosition};
 use crate::exports::{ExportPlace, Offered, VolumeUse};
 use crate::protocol::report::{GroupReport, ServerReport, VolumeReport, below};
-use crate::protocol::{MapOrder, Response, SavingOrder, ServerRequest};
+use crate::protocol::{MapOrder, Response, SavingOrder, ServerRequest, forced};
 use crate::saving::ServerSaving;
 use crate::socket::listen::error_response;
 use crate::time::rfc3339;
@@ -179,18 +180,22 @@ impl Serving {
             ServerRequest::Stop { array } => self.stop(&array).await?,
             ServerRequest::Fail { array, member } => self.find(&array)?.fail(&member).await?,
             ServerRequest::Remove { array, member } => self.find(&array)?.remove(&member).await?,
-            ServerRequest::Add { array, member, force, write_mostly, undo, map } => {
+            ServerRequest::Add { array, member, force, write_mostly, undo, map, typed } => {
                 let served = self.find(&array)?;
                 let recorder = self.recorder(&undo, &format!("add {array}"), &member)?;
-                let adding = served.add(&member, &force, write_mostly, recorder.as_ref());
+                let (undo, typed) = (recorder.as_ref(), typed.as_deref());
+                let terms = Terms { forced: forced(&force)?, undo, write_mostly, typed, ..Terms::default() };
+                let adding = served.add(&member, terms);
                 let added = self.with_map(&member, map, adding).await;
                 return self.done(added, recorder);
             }
-            ServerRequest::Replace { array, member, with, force, undo, map } => {
+            ServerRequest::Replace { array, member, with, force, undo, map, typed } => {
                 let served = self.find(&array)?;
                 let new = with.as_deref().unwrap_or_default();
                 let recorder = self.recorder(&undo, &format!("replace {array}"), new)?;
-                let replacing = served.replace(&member, with.as_deref(), &force, recorder.as_ref());
+                let (undo, typed) = (recorder.as_ref(), typed.as_deref());
+                let terms = Terms { forced: forced(&force)?, undo, typed, ..Terms::default() };
+                let replacing = served.replace(&member, with.as_deref(), terms);
                 let replaced = self.with_map(new, map, replacing).await;
                 return self.done(replaced, recorder);
             }
@@ -210,15 +215,15 @@ impl Serving {
             ServerRequest::Pause { array, paused } => self.find(&array)?.pause(paused).await?,
             ServerRequest::Set { array, key, value } => self.set(&array, &key, &value).await?,
         };
-        self.done(Ok(message), None)
+        self.done(Ok(message.into()), None)
     }
 
     /// What came of an order, and the log that it left: what was written before it failed can be
     /// taken back too.
-    fn done(&self, done: Result<String, Problem>, recorder: Option<Recorder>) -> Result<Response, Problem> {
+    fn done(&self, done: Result<Obeyed, Problem>, recorder: Option<Recorder>) -> Result<Response, Problem> {
         let undo_log = recorder.and_then(|recorder| recorder.saved.take().pop());
         match (done, undo_log) {
-            (Ok(message), undo_log) => Ok(Response::Done { message, undo_log }),
+            (Ok(Obeyed { message, member }), undo_log) => Ok(Response::Done { message, undo_log, member }),
             (Err(problem), None) => Err(problem),
             (Err(problem), Some(log)) => Err(Problem {
                 next: format!("{}; what was on it before: wattle undo {}", problem.next, log.display()),

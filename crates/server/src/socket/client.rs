@@ -267,6 +267,8 @@ pub struct ServerAnswer {
     pub message: String,
     /// What saves what it overwrote.
     pub undo_log: Option<PathBuf>,
+    /// The member that came in, as reports call it.
+    pub member: Option<String>,
 }
 
 /// Asks one server to do something and waits as long as it takes.
@@ -275,7 +277,7 @@ pub struct ServerAnswer {
 /// What the server answered, or that it did not.
 pub fn request(socket: &Path, request: &ServerRequest) -> Result<ServerAnswer, Problem> {
     match exchange(socket, request, None)? {
-        Some(Response::Done { message, undo_log }) => Ok(ServerAnswer { message, undo_log }),
+        Some(Response::Done { message, undo_log, member }) => Ok(ServerAnswer { message, undo_log, member }),
         Some(Response::Error(report)) => Err(report.into()),
         Some(_) => Err(silent(socket, "it answered something else than was asked")),
         None => Err(silent(socket, "it has ended")),

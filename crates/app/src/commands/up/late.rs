@@ -122,8 +122,15 @@ impl LateMembers {
             return;
         };
         let (undo, force) = (SavingOrder::default(), Vec::new());
-        let order =
-            ServerRequest::Add { array, member: member.clone(), force, write_mostly: false, undo, map: None };
+        let order = ServerRequest::Add {
+            array,
+            member: member.clone(),
+            force,
+            write_mostly: false,
+            undo,
+            map: None,
+            typed: None,
+        };
         match serving.answer(order).await {
             Response::Done { message, .. } => {
                 self.known.extend(of);

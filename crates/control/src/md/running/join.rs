@@ -10,7 +10,7 @@ use wattle_rt::{BufMut, Device, Durability, Either, IoError, race};
 
 use super::look::shown;
 use super::spares::Returning;
-use super::{Known, Newcomer, RunningArray, Terms};
+use super::{Known, Newcomer, RunningArray, Taken, Terms};
 use crate::events::{ArrayEvent, EventPlace, Filling};
 use crate::md::admit::{self, Admission, ArrayNow, OfferedDevice, Seat, WantedSeat, admit};
 use crate::md::assemble::MemberRecovery;
@@ -26,10 +26,15 @@ use crate::undo::{self, UndoDirectory, UndoSite};
 impl RunningArray {
     /// A device by its name: one that may come back, or one that is opened. That may take a while,
     /// so no order waits for it.
-    pub(super) async fn open(&self, name: &str, device_uuid: Uuid) -> Result<Newcomer, Problem> {
+    pub(super) async fn open(
+        &self,
+        name: &str,
+        typed: Option<&str>,
+        device_uuid: Uuid,
+    ) -> Result<Newcomer, Problem> {
         // Those that may come back are open already. One across a network may have ended since, and
         // is opened anew.
-        let found = self.find_returning(name).await;
+        let found = self.find_returning(name, typed).await;
         let is_named = |away: &&Returning| found.as_ref() == Some(&away.member.name);
         let returning = self.returning.borrow().iter().find(is_named).map(|away| away.member.clone());
         if let Some(member) = returning
@@ -54,7 +59,7 @@ impl RunningArray {
         newcomer: Newcomer,
         place: WantedSeat,
         terms: Terms<'_>,
-    ) -> Result<Seat, Problem> {
+    ) -> Result<Taken, Problem> {
         let name = newcomer.offer.name.clone();
         if self.is_stopping() {
             return Err(self.join_problem(&name, JoinError::Stopped));
@@ -64,7 +69,7 @@ impl RunningArray {
         let seat = self.in_time(&device, self.join(newcomer, None, place, terms)).await?;
         let returned = self.same_place(&name, self.returning_names()).await;
         self.returning.borrow_mut().retain(|away| Some(&away.member.name) != returned.as_ref());
-        Ok(seat)
+        Ok(Taken { name, seat })
     }
 
     /// Whether a name is none of a device of the array.

@@ -11,6 +11,7 @@
 mod join;
 mod look;
 mod names;
+mod newcomer;
 mod problems;
 pub mod remote;
 mod spares;
@@ -27,17 +28,17 @@ use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey};
 use wattle_format::md::{Superblock, Uuid};
 use wattle_rt::sync::Notify;
-use wattle_rt::{Core, Device, Either, Instant, Latch as Flag, Permit, Semaphore, race};
+use wattle_rt::{Core, Either, Instant, Latch as Flag, Permit, Semaphore, race};
 
 use crate::events::{ArrayEvent, Covered, EventLog, EventMember, Recorded};
-use crate::md::admit::{OfferedDevice, Seat, WantedSeat};
+use crate::md::admit::{Seat, WantedSeat};
 use crate::md::assemble::ReAddCandidate;
 use crate::md::commit::MdMetadata;
 use crate::md::start::{ClaimedMember, Started};
-use crate::members::{Claim, MemberAccess};
-use crate::problem::{Code, Forced, Problem, shell_word};
-use crate::undo::Recorder;
-use problems::{made_up, not_a_member};
+use crate::members::MemberAccess;
+use crate::problem::{Code, Problem, shell_word};
+pub use newcomer::{Newcomer, Taken, Terms};
+use problems::not_a_member;
 use remote::{Away, REMOTE_TIMEOUT};
 use spares::{Refused, Returning};
 
@@ -46,87 +47,6 @@ const TURN_TIME: Duration = Duration::from_secs(1);
 
 /// Between two looks at a job that is waited for.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// A device that is offered to an array: open for writing, and ours alone.
-#[derive(Debug, Clone)]
-pub struct Newcomer {
-    /// What is on it.
-    pub offer: OfferedDevice,
-    /// Itself.
-    pub device: Device,
-    /// Random; its id if it was not of the array before.
-    pub device_uuid: Uuid,
-}
-
-impl Newcomer {
-    /// Opens a file or block device for writing, alone, and looks at what is on it.
-    ///
-    /// # Errors
-    /// A [`Problem`]: it cannot be opened, is in use, does not answer or cannot be read where
-    /// something may be; or it is a made-up drive.
-    pub async fn open(
-        core: &Core,
-        access: &MemberAccess,
-        name: &str,
-        device_uuid: Uuid,
-    ) -> Result<Self, Problem> {
-        let (access, named) = (access.clone(), name.to_owned());
-        let opened = core.offload(move || {
-            let member = access.look(&named)?;
-            if member.is_made_up() {
-                return Err(made_up(&named));
-            }
-            Ok(member.claim(Claim::Write)?.device)
-        });
-        // A thread that hangs in the system goes on alone.
-        let Either::First(opened) = race(opened, core.sleep(look::ANSWER_TIME_MAX)).await else {
-            return Err(look::silent(name));
-        };
-        Self::look(core, name, opened.map_err(Problem::no_thread)??, device_uuid).await
-    }
-
-    /// A device that is open, by what is on it.
-    ///
-    /// # Errors
-    /// A [`Problem`]: it does not answer, or cannot be read where something may be.
-    pub async fn look(core: &Core, name: &str, device: Device, device_uuid: Uuid) -> Result<Self, Problem> {
-        Ok(Self { offer: look::look(core, name, &device).await?, device, device_uuid })
-    }
-
-    /// A device of which its superblock of this array is known, by what else is on it.
-    async fn known(
-        core: &Core,
-        name: &str,
-        device: &Device,
-        superblock: &Superblock,
-    ) -> Result<Self, Problem> {
-        let offer = look::look_again(core, name, device, superblock).await?;
-        let device_uuid = superblock.device_uuid().unwrap_or(Uuid([0; 16]));
-        Ok(Self { offer, device: device.clone(), device_uuid })
-    }
-}
-
-/// On which terms a device comes in.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Terms<'a> {
-    /// Checks that are overridden.
-    pub forced: Forced,
-    /// Saves what identifies its content before the first byte of it changes; `None` if that is
-    /// not wanted, or if the array does it by itself with what is its own already.
-    pub undo: Option<&'a Recorder>,
-    /// It was away, and comes back by itself.
-    pub comes_back: bool,
-    /// It comes in only if nothing has to be written but what it missed.
-    pub only_missed: bool,
-    /// Reads go to other copies while one can be had.
-    pub write_mostly: bool,
-}
-
-impl From<Forced> for Terms<'_> {
-    fn from(forced: Forced) -> Self {
-        Self { forced, ..Self::default() }
-    }
-}
 
 /// A device of the array.
 #[derive(Debug, Clone)]
@@ -367,11 +287,12 @@ impl RunningArray {
         name: &str,
         device_uuid: Uuid,
         terms: impl Into<Terms<'_>>,
-    ) -> Result<Seat, Problem> {
+    ) -> Result<Taken, Problem> {
+        let terms = terms.into();
         let _incoming = self.incoming.acquire(1).await;
-        let newcomer = self.open(name, device_uuid).await?;
+        let newcomer = self.open(name, terms.typed, device_uuid).await?;
         let _turn = self.turn.acquire(1).await;
-        self.join_opened(newcomer, WantedSeat::Any, terms.into()).await
+        self.join_opened(newcomer, WantedSeat::Any, terms).await
     }
 
     /// Says of which members copies are read only where no other one can be; of all others they are
@@ -443,7 +364,7 @@ impl RunningArray {
         with: Option<&str>,
         device_uuid: Uuid,
         terms: impl Into<Terms<'_>>,
-    ) -> Result<Seat, Problem> {
+    ) -> Result<Taken, Problem> {
         let terms = terms.into();
         let (key, _) = self.replaced(member)?;
         let Some(with) = with else {
@@ -467,7 +388,7 @@ impl RunningArray {
             }
         }
         let _incoming = self.incoming.acquire(1).await;
-        let newcomer = self.open(with, device_uuid).await?;
+        let newcomer = self.open(with, terms.typed, device_uuid).await?;
         let _turn = self.turn.acquire(1).await;
         let (_, place) = self.replaced(member)?;
         self.join_opened(newcomer, place, terms).await
@@ -493,11 +414,11 @@ impl RunningArray {
         member: &str,
         place: WantedSeat,
         terms: Terms<'_>,
-    ) -> Result<Seat, Problem> {
+    ) -> Result<Taken, Problem> {
         let mut refused = None;
         for spare in self.spares_by_size(|_| true) {
             match self.use_spare(spare, place, terms).await {
-                Ok(seat) => return Ok(seat),
+                Ok(taken) => return Ok(taken),
                 Err(problem) => refused = refused.or(Some(problem)),
             }
         }
@@ -586,7 +507,7 @@ impl RunningArray {
         key: MemberKey,
         place: WantedSeat,
         terms: Terms<'_>,
-    ) -> Result<Seat, Problem> {
+    ) -> Result<Taken, Problem> {
         let books = self.books()?;
         let state = books.state();
         let name = self.devices.borrow().get(&key).map(|known| known.name.clone()).unwrap_or_default();
@@ -601,7 +522,8 @@ impl RunningArray {
                 format!("remove it: `wattle remove {} {}`", shell_word(&self.name), shell_word(&name)),
             )
         })?;
-        self.join(newcomer, Some(key), place, terms).await
+        let seat = self.join(newcomer, Some(key), place, terms).await?;
+        Ok(Taken { name, seat })
     }
 
     /// Takes back a member that was away.

@@ -26,7 +26,7 @@ impl RunningArray {
         let tail = format!("/{}", asked.trim_start_matches("./"));
         let slot = asked.parse().ok().filter(|slot: &usize| *slot < seats.len() / 2);
         for found in [
-            matching(&|name| name == asked),
+            matching(&|name| name == asked || asked.strip_prefix("./") == Some(name)),
             matching(&|name| file_name(name) == asked),
             matching(&|name| asked.contains('/') && name.ends_with(&tail)),
             slot.and_then(|slot| seats[slot].key).into_iter().collect(),
@@ -65,22 +65,25 @@ impl RunningArray {
         self.returning.borrow().iter().map(|away| away.member.name.clone()).collect()
     }
 
-    /// The member that may come back which `name` means: by where the name leads; or, where that is
-    /// nowhere, by the end of the path. What is in an encrypted device, or a volume of another
-    /// array, has a name and no path, and a command elsewhere makes a path of it.
-    pub(super) async fn find_returning(&self, name: &str) -> Option<String> {
+    /// The member that may come back which `name` means: by where the name leads; or, where there
+    /// is nothing, by what the operator typed. What is in an encrypted device, or a volume of
+    /// another array, has a name and no path, and a command elsewhere makes a path of it.
+    pub(super) async fn find_returning(&self, name: &str, typed: Option<&str>) -> Option<String> {
         let names = self.returning_names();
+        let typed = typed.filter(|typed| names.iter().any(|other| other == typed));
         if let Some(found) = self.same_place(name, names.clone()).await {
             return Some(found);
         }
-        let ends_so = |other: &String| name.ends_with(&format!("/{}", other.trim_start_matches("./")));
-        let [found] = &names.into_iter().filter(ends_so).collect::<Vec<_>>()[..] else { return None };
+        let typed = typed?.to_owned();
+        (self.leads_nowhere(name).await && self.leads_nowhere(&typed).await).then_some(typed)
+    }
+
+    /// Whether it is known that there is no file of this name.
+    async fn leads_nowhere(&self, name: &str) -> bool {
         let path = path_of_text(name).into_owned();
         let looked = self.core.offload(move || std::fs::symlink_metadata(path));
-        match race(looked, self.core.sleep(RESOLVE_TIME)).await {
-            Either::First(Ok(Err(error))) if error.kind() == ErrorKind::NotFound => Some(found.clone()),
-            _ => None,
-        }
+        let looked = race(looked, self.core.sleep(RESOLVE_TIME)).await;
+        matches!(looked, Either::First(Ok(Err(error))) if error.kind() == ErrorKind::NotFound)
     }
 
     /// Which of these names leads to the same file or device as `name`. Threads look, for a file

@@ -51,7 +51,7 @@ fn what_was_put_on_a_former_member_is_not_written_over() {
                 assert_eq!(problem.code, Code::SignatureFound, "{level} {version}: {problem}");
                 assert!(problem.what.contains("swap") && problem.what.contains("at byte 4086"), "{problem}");
                 assert_eq!(std::fs::read(&all[1]).unwrap(), before, "not a byte was written on it");
-                assert_eq!(array.add(&all[1], UUID, forced()).await.unwrap(), Seat::Slot(1));
+                assert_eq!(array.add(&all[1], UUID, forced()).await.unwrap().seat, Seat::Slot(1));
                 whole(&core, &array).await;
                 array.handle().stop(&core).await.unwrap();
             });
@@ -162,7 +162,7 @@ fn a_spare_that_was_used_for_something_else_takes_no_slot() {
             assert!(told(&array).contains("swap at byte 4086"), "{version}: {}", told(&array));
             assert!(shows_swap(&all[3]), "{version}");
             array.remove(&all[3]).await.unwrap();
-            assert_eq!(array.add(&all[3], UUID, forced()).await.unwrap(), Seat::Slot(1));
+            assert_eq!(array.add(&all[3], UUID, forced()).await.unwrap().seat, Seat::Slot(1));
             whole(&core, &array).await;
             array.handle().stop(&core).await.unwrap();
         });

@@ -118,7 +118,7 @@ fn a_member_is_replaced_while_it_works_and_can_be_removed_then() {
         on_a_core(async move |core| {
             let array = run(&core, &all[..count]).await;
             write(&core, &array, &written).await;
-            let seat = array.replace(&all[0], Some(&all[count]), UUID, Forced::default()).await.unwrap();
+            let seat = array.replace(&all[0], Some(&all[count]), UUID, Forced::default()).await.unwrap().seat;
             assert_eq!(seat, Seat::Replacement(0));
             whole(&core, &array).await;
             assert_eq!(array.names()[0].as_deref(), Some(all[count].as_str()), "{level}");
@@ -184,7 +184,7 @@ fn a_member_that_failed_stays_out_at_a_start() {
                 let returning = array.returning();
                 let [(name, who)] = &returning[..] else { panic!("{returning:?}") };
                 assert!(*name == names[1] && who.failed && who.slot == 1, "{returning:?}");
-                assert_eq!(array.add(&names[1], UUID, Forced::default()).await.unwrap(), Seat::Slot(1));
+                assert_eq!(array.add(&names[1], UUID, Forced::default()).await.unwrap().seat, Seat::Slot(1));
                 whole(&core, &array).await;
                 array.stop().await.unwrap();
             });
@@ -210,7 +210,7 @@ fn without_a_bitmap_who_was_away_waits_for_the_operator() {
         core.sleep(Duration::from_millis(100)).await;
         assert_eq!(array.handle().status(&core).await.degraded, 1);
         assert_eq!(array.returning().len(), 1);
-        assert_eq!(array.add(&all[2], UUID, Forced::default()).await.unwrap(), Seat::Slot(2));
+        assert_eq!(array.add(&all[2], UUID, Forced::default()).await.unwrap().seat, Seat::Slot(2));
         whole(&core, &array).await;
         array.handle().stop(&core).await.unwrap();
     });
@@ -284,7 +284,7 @@ fn commands_at_once_wait_for_each_other() {
             let (array, name) = (array.clone(), all[4].clone());
             async move { array.add(&name, UUID, Forced::default()).await }
         });
-        assert_eq!(one.await.unwrap(), Seat::Slot(3));
+        assert_eq!(one.await.unwrap().seat, Seat::Slot(3));
         assert_eq!(two.await.unwrap_err().code, Code::GivenTwice);
         whole(&core, &array).await;
         assert_eq!(array.handle().status(&core).await.members[3].state, MemberState::InSync);

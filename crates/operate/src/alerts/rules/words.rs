@@ -52,8 +52,10 @@ fn under_way(array: &ArrayReport) -> Option<String> {
 
 /// How it gets a member, or what else is to be done where it can get none.
 fn add(array: &ArrayReport) -> String {
-    array.add_order("DEVICE").unwrap_or_else(|| {
-        "copy what is on it: its members cannot be changed, for nothing records them".to_owned()
+    array.add_order("DEVICE").unwrap_or_else(|| match array.health {
+        // Nothing is removed from or added to what cannot be written.
+        Health::Unusable => format!("wattle why {}", name(array)),
+        _ => "copy what is on it: its members cannot be changed, for nothing records them".to_owned(),
     })
 }
 
@@ -69,8 +71,6 @@ pub fn failed(array: &ArrayReport, member: &str, seat: &MemberReport, cause: Opt
         None => format!("{}: {member} (slot {slot}) failed", array.name),
     };
     let next = under_way(array).unwrap_or_else(|| match seat.state {
-        // Nothing is removed from or added to what cannot be written.
-        _ if array.health == Health::Unusable => format!("wattle why {}", name(array)),
         SeatState::Faulty => array.renew_order(member).unwrap_or_else(|| add(array)),
         _ => add(array),
     });

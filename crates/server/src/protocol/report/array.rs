@@ -250,10 +250,11 @@ impl ArrayReport {
     }
 
     /// The order that gives it a member, and what comes before it. `None` if no order does: without
-    /// metadata nothing records its members, and without redundancy nothing fills one.
+    /// metadata nothing records its members, without redundancy nothing fills one, and of an array
+    /// that is broken a member that failed may hold all there is.
     #[must_use]
     pub fn add_order(&self, device: &str) -> Option<String> {
-        if self.uuid.is_none() || !self.is_redundant() {
+        if self.uuid.is_none() || !self.is_redundant() || self.health == Health::Unusable {
             return None;
         }
         let first = if self.read_only { "serve it without --read-only, then " } else { "" };

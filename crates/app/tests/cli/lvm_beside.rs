@@ -466,6 +466,11 @@ impl Beside {
         if self.resized.take().is_some() {
             self.copy_heads(Side::Lvm);
         }
+        if new.name != old.name {
+            // LVM2 takes what still has the old name for another group, and never writes it again.
+            assert_eq!(self.wattle(&words(&format!("vg rename {} whole", new.name))).status, 0, "{}", self.log);
+            self.copy_heads(Side::Lvm);
+        }
         if change.wattle[..2] == ["vg", "extend"] {
             let again = self.wattle(&change.wattle);
             let joined = Self::group(&self.files).0.pvs.len();

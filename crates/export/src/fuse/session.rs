@@ -20,7 +20,6 @@ use super::limits::{COPY_BYTES_MAX, CORE_BYTES_MAX, MESSAGES_AT_ONCE_MAX, REQUES
 use super::protocol::{FuseErrno, HEAD_BYTES, reply_header};
 use super::request::{FuseCommand, FuseStep, decide, parse};
 use crate::OUT_OF_DESCRIPTORS_PAUSE;
-use crate::clients::gather::Gathering;
 
 /// One core's queue.
 pub(super) struct Session {
@@ -63,7 +62,7 @@ pub(super) async fn serve(core: Core, shard: Rc<Shard>, queue: Stream) {
 
 /// Takes messages until the mount is gone.
 async fn receive(session: &Rc<Session>) {
-    let (mut buffers, mut gathering) = (Buffers::new(), Gathering::new(session.core.turn_time()));
+    let mut buffers = Buffers::new();
     loop {
         while session.held_bytes.get() > CORE_BYTES_MAX {
             session.released.wait().await;
@@ -79,19 +78,16 @@ async fn receive(session: &Rc<Session>) {
                 break None;
             }
         };
-        gathering.took(came);
         match ended {
             Some(error) if is_gone(error) => return,
             // What came is done first; mostly the answers bring the next requests.
             _ if came > 0 => session.core.yield_now().await,
-            _ => match gathering.pause(session.core.turn_time()) {
-                Some(pause) => session.core.sleep(pause).await,
+            _ => {
                 // It takes a descriptor, of which there may be none just now.
-                None if session.core.readable(&session.queue).await.is_err() => {
+                if session.core.readable(&session.queue).await.is_err() {
                     session.core.sleep(OUT_OF_DESCRIPTORS_PAUSE).await;
                 }
-                None => {}
-            },
+            }
         }
     }
 }

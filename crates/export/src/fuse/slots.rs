@@ -18,7 +18,6 @@ use super::execute::{Reply, Shard, execute};
 use super::protocol::{FuseErrno, HEADER_BYTES, Header, Out, reply_header};
 use super::request::{FuseCommand, FuseRequest, FuseStep, decide};
 use crate::OUT_OF_DESCRIPTORS_PAUSE;
-use crate::clients::gather::Gathering;
 
 struct Slots {
     core: Core,
@@ -49,10 +48,9 @@ pub(super) async fn serve(core: Core, shard: Rc<Shard>, ring: Ring, came: Vec<us
 
 /// Turns the ring until the mount is gone.
 async fn turn(slots: &Rc<Slots>, mut came: Vec<usize>) {
-    let (mut readable, mut gathering) = (None, Gathering::new(slots.core.turn_time()));
+    let mut readable = None;
     loop {
         if !came.is_empty() {
-            gathering.took(came.len());
             came.drain(..).for_each(|ix| start(slots, ix));
             slots.core.yield_now().await;
         }
@@ -60,10 +58,6 @@ async fn turn(slots: &Rc<Slots>, mut came: Vec<usize>) {
             return;
         }
         if came.is_empty() {
-            if let Some(pause) = gathering.pause(slots.core.turn_time()) {
-                slots.core.sleep(pause).await;
-                continue;
-            }
             // An answer that comes while we wait must leave; the wait for the ring goes on then.
             let waiting = readable.get_or_insert_with(|| slots.core.readable(&*slots.ring.borrow()));
             match race(waiting, slots.answered.wait()).await {

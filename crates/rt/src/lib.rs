@@ -65,5 +65,6 @@ pub use sim::{
     DriveConfig, DriveControl, DriveSnapshot, RunOutcome, SimEndpoint, SimWorld, WorldConfig, WriteRecord,
 };
 pub use stream::doorbell::Doorbell;
+pub use stream::handed::KeptOpen;
 pub use stream::peer::{PeerProcess, PeerRole};
 pub use stream::{ListenError, Listener, Stream, peer_uid};

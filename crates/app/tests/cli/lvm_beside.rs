@@ -468,7 +468,12 @@ impl Beside {
         }
         if new.name != old.name {
             // LVM2 takes what still has the old name for another group, and never writes it again.
-            assert_eq!(self.wattle(&words(&format!("vg rename {} whole", new.name))).status, 0, "{}", self.log);
+            assert_eq!(
+                self.wattle(&words(&format!("vg rename {} whole", new.name))).status,
+                0,
+                "{}",
+                self.log
+            );
             self.copy_heads(Side::Lvm);
         }
         if change.wattle[..2] == ["vg", "extend"] {

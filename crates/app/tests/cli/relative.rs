@@ -74,3 +74,70 @@ fn files_are_named_from_another_directory_too() {
     assert!(check.stderr.contains("data: /home/struck, bytes "), "{}", check.stderr);
     serve.stop();
 }
+
+/// Two mirrored members in the directory of their server.
+fn mirror(room: &Room, spares: &[&str]) -> Serve {
+    for name in ["a", "c"].iter().chain(spares) {
+        room.device(name, 32 << 20);
+    }
+    let (a, c) = (room.name("a"), room.name("c"));
+    run(["create", "data", "--level", "1", "--bitmap", "none", "--assume-clean", &a, &c]).ok();
+    served(room, &[], &["a", "c"])
+}
+
+/// What is waited for is the member that came in, not another one whose name the path ends with.
+#[test]
+fn a_new_member_is_waited_for_though_another_one_is_called_like_it() {
+    let room = Room::new();
+    let serve = mirror(&room, &[]);
+    std::fs::create_dir(room.path("n")).unwrap();
+    let new = room.device("n/a", 32 << 20);
+    serve.command(&["set", "data", "sync_speed_max=16000"]).ok();
+    let replaced = serve.command(&["replace", "data", "a", &new, "--wait"]).ok();
+    assert!(replaced.stderr.contains(&format!("{new} is in sync in data")), "{}", replaced.stderr);
+    let array = serve.array();
+    assert_eq!(array["members"][0]["member"], new, "{array:#}");
+    assert_eq!(array["members"][0]["state"], "in_sync", "{array:#}");
+    serve.stop();
+}
+
+/// A spare that fails while it is filled replaces nothing, and the command that waits says so.
+#[test]
+fn a_replacement_that_fails_is_told_to_what_waits_for_it() {
+    let room = Room::new();
+    let serve = mirror(&room, &["s"]);
+    serve.command(&["add", "data", &room.name("s")]).ok();
+    serve.command(&["set", "data", "sync_speed_max=1000"]).ok();
+    let mut replace = wattle();
+    replace.args(["replace", "data", "a", "--wait", "--runtime-dir"]).arg(&serve.runtime_dir);
+    let replace =
+        replace.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    serve.wait_until("it is being replaced", |array| array["sync"]["action"] == "recovery");
+    serve.command(&["fail", "data", &room.name("s")]).ok();
+    let replaced = said(replace.wait_with_output().unwrap());
+    replaced.failed(1, "WTL-0029", &["is not in sync in data and will not be"]);
+    serve.stop();
+}
+
+/// A member that failed is taken back by its name or its path, not by a path at which nothing is.
+#[test]
+fn what_is_not_there_takes_no_member_that_failed() {
+    let room = Room::new();
+    let serve = mirror(&room, &[]);
+    serve.command(&["fail", "data", "c"]).ok();
+    serve.stop();
+    let serve = served(&room, &[], &["a", "c"]);
+    let nothing = "/nowhere/to/be/found/c";
+    for order in [&["add", "data", nothing][..], &["replace", "data", "a", nothing]] {
+        let refused = serve.command(order);
+        assert!(
+            refused.status != 0 && refused.stderr.contains("that exists"),
+            "{order:?}: {}",
+            refused.stderr
+        );
+    }
+    let array = serve.array();
+    assert_eq!(array["degraded"], 1, "{array:#}");
+    serve.command(&["add", "data", &room.name("c"), "--wait"]).ok();
+    serve.stop();
+}

@@ -100,7 +100,7 @@ impl VhostServer {
         if self.0.stopped.get() {
             return Err(fault(ListenError::Other(IoError::from_errno(libc::ESHUTDOWN))));
         }
-        let listener = Listener::unix(&path).map_err(fault)?.reserved();
+        let listener = Listener::unix_for_descriptors(&path).map_err(fault)?.reserved();
         let disk = Rc::new(Disk {
             remains: volume.remains(),
             volume,

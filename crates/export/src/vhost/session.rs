@@ -22,7 +22,7 @@ use wattle_engine::VolumeError;
 use wattle_engine::volume::qos::QosClient;
 use wattle_rt::mailbox::mailbox;
 use wattle_rt::sync::Latch;
-use wattle_rt::{Core, CoreIx, Doorbell, Either, IoError, MappingRoom, SharedMemory, Stream, race};
+use wattle_rt::{Core, CoreIx, Doorbell, Either, IoError, KeptOpen, MappingRoom, SharedMemory, Stream, race};
 
 use super::device::{CONFIG_BYTES_MAX, DiskFacts, QUEUES_MAX, feature, serial};
 use super::disk::{Disk, Told};
@@ -136,6 +136,8 @@ struct Session {
     /// Queues that stopped by themselves, and why.
     faults: Rc<RefCell<Vec<(u32, QueueFault)>>>,
     faulted: Rc<Latch>,
+    /// Behind all that it is a duplicate of, which is dropped before it.
+    kept: KeptOpen,
 }
 
 /// Talks with a hypervisor until it goes, breaks the rules, or the server stops. `told` is among
@@ -162,6 +164,7 @@ pub(super) async fn converse(
         client: QosClient::new(),
         faults: Rc::default(),
         faulted: Rc::default(),
+        kept: KeptOpen::of(&stream),
     };
     let ended = session.listen().await;
     let remain = disk.remains.hold();
@@ -230,7 +233,7 @@ impl Session {
     /// Receives so many bytes; false at the end.
     async fn fill(&mut self, mut bytes: &mut [u8], along: &mut Vec<OwnedFd>) -> Result<bool, SessionFault> {
         while !bytes.is_empty() {
-            match self.stream.try_receive_harmless(bytes) {
+            match self.stream.try_receive_harmless(bytes, &mut self.kept) {
                 Ok((0, _)) => return Ok(false),
                 Ok((count, descriptors)) => {
                     along.extend(descriptors);

@@ -1,5 +1,6 @@
 //! Where a device is known to hold nothing but zeros, without reading it.
 
+use super::open::knows_holes;
 use super::{Device, Kind};
 use std::io;
 use std::ops::Range;
@@ -7,13 +8,16 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 impl Device {
     /// Ranges within `range` (bytes) that read as zeros, in order, as far as the device knows
-    /// without reading: holes of files, memory that was never written. At most `count_max` of them:
+    /// without reading: holes of files on file systems that tell them exactly, memory that was
+    /// never written. At most `count_max` of them:
     /// behind the last one nothing is known then. At once and on this thread; a file system may
     /// have to look.
     #[must_use]
     pub fn holes_blocking(&self, range: Range<u64>, count_max: usize) -> Vec<Range<u64>> {
         match &self.0.kind {
-            Kind::File { fd, is_block_device: false, .. } => holes_of_file(fd, range, count_max),
+            Kind::File { fd, is_block_device: false, .. } if knows_holes(fd) => {
+                holes_of_file(fd, range, count_max)
+            }
             Kind::Mem(drive) => drive.holes(range, count_max),
             Kind::Part { whole, start } => {
                 let found = whole.holes_blocking(start + range.start..start + range.end, count_max);

@@ -46,7 +46,7 @@ impl Device {
     #[must_use]
     pub fn is_hole(&self, bytes: Range<u64>) -> bool {
         let Kind::File { fd, is_block_device: false, .. } = &self.0.kind else { return false };
-        file_system(fd).is_some_and(tells_holes_exactly) && !has_data(fd, bytes)
+        knows_holes(fd) && !has_data(fd, bytes)
     }
 
     /// The number of the block device that is open, whatever its name leads to by now.
@@ -256,6 +256,11 @@ fn file_system(fd: &OwnedFd) -> Option<u32> {
     let rc = unsafe { libc::fstatfs(fd.as_raw_fd(), &raw mut statfs) };
     // The field's width and sign differ between architectures; the numbers have 32 bits.
     (rc == 0).then_some(statfs.f_type as u32)
+}
+
+/// Whether the holes of a file can be believed.
+pub(super) fn knows_holes(fd: &OwnedFd) -> bool {
+    file_system(fd).is_some_and(tells_holes_exactly)
 }
 
 /// Whether a file on this file system has holes only where it holds no data, also data that the

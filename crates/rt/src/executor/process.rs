@@ -64,8 +64,12 @@ impl Core {
                 Ok(())
             })
         };
-        let child = command.spawn().map_err(|error| IoError::from_std(&error))?;
-        let pidfd = open_pidfd(child.id())?;
+        let mut child = command.spawn().map_err(|error| IoError::from_std(&error))?;
+        let pidfd = open_pidfd(child.id()).inspect_err(|_| {
+            // What cannot be watched is not left to itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        })?;
         Ok(Child { child, pidfd, leads_group, has_ended: false })
     }
 }

@@ -12,12 +12,14 @@
 //!    and writable, and nothing else of this process lies there;
 //! 2. no reference to its bytes is ever made, only to atomics.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 
 use crate::base::error::IoError;
+use crate::base::on_core::is_on_core;
+use crate::helper::helper_thread;
 
 /// Mappings of shared memory that a process may have at a time: a quarter of what the system lets
 /// it have of all kinds.
@@ -106,8 +108,30 @@ impl Drop for MappingRoom {
 pub struct SharedMemory {
     start: NonNull<u8>,
     len: usize,
+    mapping: Option<Mapping>,
+}
+
+/// What is mapped for it: whole pages, as large as those of its file.
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
     guarded: &'static Guarded,
     room: Option<MappingRoom>,
+}
+
+// SAFETY: it gives access to no byte; it is only unmapped, which any thread may do.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is our mapping, and nothing refers to it any more.
+        let unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert_eq!(unmapped, 0, "whole pages are unmapped");
+        self.guarded.taken.store(false, Ordering::Release);
+        drop(self.room.take());
+    }
 }
 
 // SAFETY: its bytes are only reached by copies and atomics, from any thread (invariant 2).
@@ -137,12 +161,15 @@ impl SharedMemory {
         if len == 0 || size < len as u64 {
             return Err(IoError::INVALID);
         }
+        // Of huge pages only whole ones can be unmapped, or replaced; such files are made of them.
+        let mapped_len = len.checked_next_multiple_of(page_bytes(fd)).ok_or(IoError::INVALID)?;
         guard_faults();
         let guarded = take_place().ok_or(IoError::from_errno(libc::ENOMEM))?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the system chooses where; nothing of ours is replaced.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), mapped_len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        };
         if start == libc::MAP_FAILED {
             let error = IoError::last_os();
             guarded.taken.store(false, Ordering::Release);
@@ -150,12 +177,13 @@ impl SharedMemory {
         }
         // SAFETY: the range was just mapped. A guest's memory is not for this process's core dumps;
         // a kernel that cannot leave it out changes nothing.
-        unsafe { libc::madvise(start, len, libc::MADV_DONTDUMP) };
+        unsafe { libc::madvise(start, mapped_len, libc::MADV_DONTDUMP) };
         let start = NonNull::new(start.cast::<u8>()).expect("the system maps nothing at 0");
         guarded.broken.store(false, Ordering::Relaxed);
         guarded.start.store(start.as_ptr().expose_provenance(), Ordering::Release);
-        guarded.end.store(start.as_ptr().addr() + len, Ordering::Release);
-        Ok(SharedMemory { start, len, guarded, room: None })
+        guarded.end.store(start.as_ptr().addr() + mapped_len, Ordering::Release);
+        let mapping = Mapping { start, len: mapped_len, guarded, room: None };
+        Ok(SharedMemory { start, len, mapping: Some(mapping) })
     }
 
     /// Makes memory of `len` zeros that other processes may map by its descriptor, and cannot
@@ -188,7 +216,9 @@ impl SharedMemory {
     /// It keeps this room as long as it is mapped, by whatever may use it still.
     #[must_use]
     pub fn in_room(mut self, room: MappingRoom) -> SharedMemory {
-        self.room = Some(room);
+        if let Some(mapping) = &mut self.mapping {
+            mapping.room = Some(room);
+        }
         self
     }
 
@@ -201,7 +231,7 @@ impl SharedMemory {
     /// Whether the other process has taken the memory away: what is read here means nothing, and
     /// what is written reaches no other process.
     pub fn is_broken(&self) -> bool {
-        self.guarded.broken.load(Ordering::Relaxed)
+        self.mapping.as_ref().is_none_or(|mapping| mapping.guarded.broken.load(Ordering::Relaxed))
     }
 
     /// The place of `len` bytes from `at` on.
@@ -276,12 +306,34 @@ impl SharedMemory {
     }
 }
 
+/// The kernel frees so much in some milliseconds, if this was its last user.
+const FREED_AT_ONCE_BYTES: usize = 16 << 20;
+
 impl Drop for SharedMemory {
+    /// A core would keep all that it serves waiting while the memory of a guest that ended is
+    /// freed.
     fn drop(&mut self) {
-        self.guarded.end.store(0, Ordering::Release);
-        // SAFETY: the range is our mapping, and nothing refers to it any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
-        self.guarded.taken.store(false, Ordering::Release);
+        let Some(mapping) = self.mapping.take() else { return };
+        mapping.guarded.end.store(0, Ordering::Release);
+        if is_on_core() && mapping.len > FREED_AT_ONCE_BYTES {
+            // Where the system gives no thread, it is unmapped here.
+            let _ = helper_thread("wattle-unmap", move || drop(mapping));
+        }
+    }
+}
+
+/// Bytes of the pages of a file's memory.
+fn page_bytes(fd: BorrowedFd<'_>) -> usize {
+    const HUGETLBFS: u32 = 0x9584_58f6;
+    // SAFETY: a statfs is plain integers, for which zero is a value; the kernel fills it in.
+    let (rc, found) = unsafe {
+        let mut found: libc::statfs = std::mem::zeroed();
+        (libc::fstatfs(fd.as_raw_fd(), &raw mut found), found)
+    };
+    // The widths and signs of the fields differ between architectures; the numbers have 32 bits.
+    match rc == 0 && found.f_type as u32 == HUGETLBFS {
+        true => found.f_bsize as usize,
+        false => 4096,
     }
 }
 
@@ -426,6 +478,31 @@ mod tests {
         memory.write(0, b"abc");
         let (other, _) = SharedMemory::create(4096).unwrap();
         assert!(!other.is_broken());
+    }
+
+    /// Of a huge page a part is mapped: all of it can be replaced, and is unmapped.
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn a_part_of_a_huge_page_is_guarded_too() {
+        const HUGE: libc::off_t = 2 << 20;
+        // SAFETY: the name is a C string; the descriptor is new and ours.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"huge".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_HUGETLB);
+            if fd < 0 {
+                return;
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        // SAFETY: the call takes only integers.
+        assert_eq!(unsafe { libc::ftruncate(file.as_raw_fd(), HUGE) }, 0);
+        // Where the system has no huge page to spare there is nothing to test.
+        let Ok(memory) = SharedMemory::map(&file, 1 << 20) else { return };
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::ftruncate(file.as_raw_fd(), 0) }, 0);
+        let mut read = [1; 3];
+        memory.read(5, &mut read);
+        assert_eq!(read, [0; 3]);
+        assert!(memory.is_broken());
     }
 
     #[test]

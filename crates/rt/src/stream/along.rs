@@ -4,13 +4,17 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::base::error::IoError;
-use crate::stream::{Stream, handed};
+use crate::stream::Stream;
+use crate::stream::handed::{self, KeptOpen};
 
-/// Descriptors that one message may bring: the kernel allows 253.
+/// Descriptors that one message may bring.
 const DESCRIPTORS_MAX: usize = 64;
+/// And that the kernel lets one have. There is room for all of them: what finds none is closed as
+/// the message is received.
+const DESCRIPTORS_ROOM: usize = 253;
 /// Room for one header and so many descriptors, in headers, aligned as headers are.
 const CONTROL_HEADERS: usize =
-    2 + DESCRIPTORS_MAX * size_of::<libc::c_int>() / size_of::<libc::cmsghdr>() + 1;
+    2 + DESCRIPTORS_ROOM * size_of::<libc::c_int>() / size_of::<libc::cmsghdr>() + 1;
 
 impl Stream {
     /// Takes bytes that are there already, with the descriptors that came along: how many bytes, 0
@@ -25,16 +29,23 @@ impl Stream {
     }
 
     /// The same from a peer that may send along anything: no call on what comes back waits for
-    /// another process. It is memory (a file of tmpfs or hugetlbfs), an event, or a Unix socket.
+    /// another process. It is memory (a file of tmpfs or hugetlbfs), an event, or a Unix socket;
+    /// what would wait as it is closed is kept open in `kept` too.
     ///
     /// # Errors
-    /// As [`Self::try_receive_along`]; `EINVAL` if something else came along, which is closed
-    /// without a wait.
-    pub fn try_receive_harmless(&self, into: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), IoError> {
+    /// As [`Self::try_receive_along`]; `EINVAL` if something else came along, or more than may be
+    /// kept, which is closed without a wait.
+    pub fn try_receive_harmless(
+        &self,
+        into: &mut [u8],
+        kept: &mut KeptOpen,
+    ) -> Result<(usize, Vec<OwnedFd>), IoError> {
         let (count, descriptors, too_many) = self.receive_along(into)?;
         let refused = match too_many {
             true => libc::EMSGSIZE,
-            false if descriptors.iter().all(|fd| handed::is_harmless(fd.as_fd())) => {
+            false
+                if descriptors.iter().all(|fd| handed::is_harmless(fd.as_fd()) && kept.keep(fd.as_fd())) =>
+            {
                 return Ok((count, descriptors));
             }
             false => libc::EINVAL,
@@ -138,10 +149,19 @@ mod tests {
         let anything = std::fs::File::open("/dev/zero").unwrap();
         theirs.try_send_along(b"f", Some(anything.as_fd())).unwrap();
         theirs.try_send_along(b"g", Some(theirs.as_fd())).unwrap();
-        let refused = ours.try_receive_harmless(&mut bytes).map(|_| ()).unwrap_err();
+        let mut kept = KeptOpen::default();
+        let refused = ours.try_receive_harmless(&mut bytes, &mut kept).map(|_| ()).unwrap_err();
         assert_eq!(refused.errno(), libc::EINVAL);
-        assert_eq!(ours.try_receive_harmless(&mut bytes).unwrap().1.len(), 1);
+        assert_eq!(ours.try_receive_harmless(&mut bytes, &mut kept).unwrap().1.len(), 1);
+        drop(kept);
         drop(theirs);
-        assert_eq!(ours.try_receive_along(&mut bytes).unwrap().0, 0);
+        // A thread closes what was kept.
+        let end = loop {
+            match ours.try_receive_along(&mut bytes) {
+                Err(error) if error.errno() == libc::EAGAIN => std::thread::yield_now(),
+                end => break end,
+            }
+        };
+        assert_eq!(end.unwrap().0, 0);
     }
 }

@@ -5,11 +5,12 @@
 //! it. A connection can be told to wait as it is closed. So what came is looked at before anything
 //! is done with it, by calls that ask only the kernel.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::doorbell::is_event;
-use super::socket_option;
+use super::{Stream, socket_option};
 use crate::helper::helper_thread;
 
 /// Whether no call on it waits for another process: it is memory (a file of tmpfs or hugetlbfs, as
@@ -24,37 +25,96 @@ fn is_memory(fd: BorrowedFd<'_>) -> bool {
     unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) >= 0 }
 }
 
-/// Closes descriptors that may be anything. Those that are not harmless are closed by a thread,
-/// which may wait; where as many wait already as there may be, they stay open.
+/// Has the clients of a Unix socket that listens send no descriptors along (Linux 6.16): a
+/// receive that expects none closes them, and that may wait. Of other sockets, and before that
+/// version, nothing changes.
+pub(super) fn refuse(listener: BorrowedFd<'_>) {
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let _ = set_option(listener, SO_PASSRIGHTS, &0);
+}
+
+fn set_option<T>(socket: BorrowedFd<'_>, name: libc::c_int, value: &T) -> libc::c_int {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the value is live and so long.
+    unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, (&raw const *value).cast(), len) }
+}
+
+/// Descriptors that must not be closed where the last use of them ends: a Unix socket has a queue,
+/// and what another process put there is closed with it. They are closed by a thread when this is
+/// dropped.
+#[derive(Debug, Default)]
+pub struct KeptOpen(Vec<OwnedFd>);
+
+impl KeptOpen {
+    /// A peer has no use for more.
+    const MAX: usize = 16;
+
+    /// Those of a peer, and its connection: what it sent last may never be taken out of that.
+    #[must_use]
+    pub fn of(connection: &Stream) -> KeptOpen {
+        let kept = connection.descriptor().and_then(|fd| fd.try_clone_to_owned().ok());
+        KeptOpen(kept.into_iter().collect())
+    }
+
+    /// Keeps a duplicate if closing may wait; false if that cannot be had.
+    pub(super) fn keep(&mut self, fd: BorrowedFd<'_>) -> bool {
+        if is_memory(fd) || is_event(fd) {
+            return true;
+        }
+        let kept = fd.try_clone_to_owned().ok().filter(|_| self.0.len() < Self::MAX);
+        let is_kept = kept.is_some();
+        self.0.extend(kept);
+        is_kept
+    }
+}
+
+impl Drop for KeptOpen {
+    fn drop(&mut self) {
+        close(std::mem::take(&mut self.0));
+    }
+}
+
+/// Descriptors that wait for a thread to close them.
+static DOUBTFUL: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+
+/// Closes descriptors that may be anything. All but events are closed by threads, which may wait:
+/// to free memory takes its time too. Where as many wait already as there may be, these come when
+/// one of them is done.
 pub(super) fn close(descriptors: Vec<OwnedFd>) {
     const THREADS_MAX: usize = 16;
     static THREADS: AtomicUsize = AtomicUsize::new(0);
-    let doubtful = descriptors.into_iter().filter(|fd| !is_harmless(fd.as_fd()));
-    // Numbers: a thread that does not start must not have them closed here.
-    let doubtful: Vec<RawFd> = doubtful.map(IntoRawFd::into_raw_fd).collect();
+    let doubtful: Vec<_> = descriptors.into_iter().filter(|fd| !is_event(fd.as_fd())).collect();
     if doubtful.is_empty() {
         return;
     }
+    let waiting = || DOUBTFUL.lock().unwrap_or_else(PoisonError::into_inner);
+    waiting().extend(doubtful);
     let work = move || {
-        for fd in doubtful {
-            // SAFETY: it was an owned descriptor that was given up above, and is one again.
-            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        loop {
+            let Some(fd) = waiting().pop() else { break };
+            // A connection that was told to wait as it is closed does not.
+            let at_once = libc::linger { l_onoff: 0, l_linger: 0 };
+            set_option(fd.as_fd(), libc::SO_LINGER, &at_once);
+            drop(fd);
         }
-        THREADS.fetch_sub(1, Ordering::Relaxed);
+        THREADS.fetch_sub(1, Ordering::SeqCst);
     };
-    if THREADS.fetch_add(1, Ordering::Relaxed) >= THREADS_MAX || helper_thread("wattle-close", work).is_err()
-    {
-        THREADS.fetch_sub(1, Ordering::Relaxed);
+    // What is added between a thread's last look and its end waits for the next call.
+    if THREADS.fetch_add(1, Ordering::SeqCst) >= THREADS_MAX || helper_thread("wattle-close", work).is_err() {
+        THREADS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::IoError;
     use crate::memory::shared::SharedMemory;
     use std::fs::File;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::FromRawFd;
     use std::os::unix::net::UnixStream;
+    use std::time::{Duration, Instant};
 
     #[test]
     #[cfg_attr(miri, ignore = "descriptors of the system")]
@@ -85,5 +145,52 @@ mod tests {
         let mut closed = libc::pollfd { fd: end.as_raw_fd(), events: 0, revents: 0 };
         // SAFETY: one live entry.
         assert_eq!(unsafe { libc::poll(&raw mut closed, 1, 10_000) }, 1);
+    }
+
+    /// A connection that waits for seconds as it is closed: its peer takes nothing.
+    fn lingering() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while std::io::Write::write(&mut &socket, &[0; 1 << 16]).is_ok() {}
+        let seconds = libc::linger { l_onoff: 1, l_linger: 5 };
+        assert_eq!(set_option(socket.as_fd(), libc::SO_LINGER, &seconds), 0);
+        (socket, peer)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "descriptors of the system")]
+    #[allow(clippy::disallowed_methods, reason = "real time passes in the kernel")]
+    fn what_lies_in_the_queue_of_a_socket_is_closed_elsewhere() {
+        let (lingers, _peer) = lingering();
+        let (ours, theirs) = Stream::pair().unwrap();
+        let (handed, end) = Stream::pair().unwrap();
+        end.try_send_along(b"a", Some(lingers.as_fd())).unwrap();
+        drop((end, lingers));
+        theirs.try_send_along(b"b", Some(handed.as_fd())).unwrap();
+        drop(handed);
+        let mut kept = KeptOpen::default();
+        let (_, descriptors) = ours.try_receive_harmless(&mut [0; 1], &mut kept).unwrap();
+        let begun = Instant::now();
+        drop(descriptors);
+        drop(kept);
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "descriptors of the system")]
+    fn clients_of_a_listener_send_no_descriptors_along() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let _listener = crate::Listener::unix(&path).unwrap();
+        let client = Stream::connect_unix(&path).unwrap();
+        let sent = client.try_send_along(b"a", Some(client.as_fd())).map_err(IoError::errno);
+        // Systems before Linux 6.16 know nothing of it.
+        assert!(matches!(sent, Ok(()) | Err(libc::EPERM)), "{sent:?}");
+        let path = dir.path().join("other");
+        let _listener = crate::Listener::unix_for_descriptors(&path).unwrap();
+        let client = Stream::connect_unix(&path).unwrap();
+        client.try_send_along(b"a", Some(client.as_fd())).unwrap();
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 mod along;
 pub(crate) mod doorbell;
-mod handed;
+pub(crate) mod handed;
 pub(crate) mod peer;
 mod signals;
 mod unix_path;
@@ -312,9 +312,17 @@ pub enum ListenError {
 }
 
 impl Listener {
-    /// Listens on a Unix socket. A socket left by a dead process is replaced; a live one is not,
-    /// nor any other file.
+    /// Listens on a Unix socket, whose clients cannot send descriptors along where the system can
+    /// refuse them. A socket left by a dead process is replaced; a live one is not, nor any other
+    /// file.
     pub fn unix(path: &Path) -> Result<Listener, ListenError> {
+        let listener = Listener::unix_for_descriptors(path)?;
+        listener.descriptor().into_iter().for_each(handed::refuse);
+        Ok(listener)
+    }
+
+    /// The same for clients that send descriptors along.
+    pub fn unix_for_descriptors(path: &Path) -> Result<Listener, ListenError> {
         let (listener, bound) = unix_path::bind(path)?;
         Ok(Listener::of(Port::Fd(listener.into()), Some(bound)))
     }
@@ -340,6 +348,7 @@ impl Listener {
 
     /// Wraps a socket that listens already, for instance one passed by the service manager.
     pub fn from_fd(fd: OwnedFd) -> Listener {
+        handed::refuse(fd.as_fd());
         Listener::of(Port::Fd(fd), None)
     }
 

@@ -3,7 +3,6 @@
 
 use std::os::unix::fs::FileExt;
 
-use wattle_control::Check;
 use wattle_control::admit::WantedSeat;
 use wattle_control::members::MemberAccess;
 use wattle_control::running::Newcomer;

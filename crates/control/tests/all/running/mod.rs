@@ -4,6 +4,7 @@
 mod crashes;
 mod far;
 mod foreign;
+mod halves;
 mod silent;
 mod undo;
 
@@ -16,7 +17,7 @@ use wattle_control::members::MemberAccess;
 use wattle_control::running::RunningArray;
 use wattle_control::scan::scan;
 use wattle_control::spares::keep;
-use wattle_control::{Code, Forced, admit::Seat, start};
+use wattle_control::{Check, Code, Forced, admit::Seat, start};
 use wattle_engine::geometry::Level;
 use wattle_engine::units::MemberIx;
 use wattle_engine::{FailCause, MemberState};

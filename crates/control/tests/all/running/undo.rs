@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use wattle_control::Check;
 use wattle_control::admit::WantedSeat;
 use wattle_control::members::MemberAccess;
 use wattle_control::restore::compare;

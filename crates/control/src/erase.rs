@@ -97,6 +97,7 @@ fn blank(parts: &mut [(u64, Vec<u8>)], trace: &Trace) {
 pub fn writes(site: usize, traces: &[Trace]) -> impl Iterator<Item = CoveredWrite> {
     traces.iter().map(move |trace| CoveredWrite {
         site,
+        step: 0,
         offset_bytes: trace.offset_bytes,
         bytes: vec![0; trace.len_bytes as usize],
     })

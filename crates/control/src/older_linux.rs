@@ -141,6 +141,6 @@ impl BlockStatement {
         let mut superblock = self.superblock.clone();
         superblock.set_logical_block_size(None).expect("only metadata 1.x has the field");
         let bytes = superblock.bytes()[..SECTOR_BYTES as usize].to_vec();
-        Ok(CoveredWrite { site, offset_bytes, bytes })
+        Ok(CoveredWrite { site, step: 0, offset_bytes, bytes })
     }
 }

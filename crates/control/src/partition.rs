@@ -27,7 +27,7 @@ pub struct Part {
 pub struct PartitionPlan {
     /// The drives' tables, in the order the drives were given.
     pub tables: Vec<NewTable>,
-    steps: [Vec<CoveredWrite>; 3],
+    writes: Vec<CoveredWrite>,
 }
 
 /// Plans a table with these partitions, named after `name`, for each member. `random` gives ids.
@@ -40,7 +40,7 @@ pub fn plan(
     name: &str,
     mut random: impl FnMut() -> Result<[u8; 16], Problem>,
 ) -> Result<PartitionPlan, Problem> {
-    let mut plan = PartitionPlan { tables: Vec::new(), steps: Default::default() };
+    let mut plan = PartitionPlan { tables: Vec::new(), writes: Vec::new() };
     for (site, member) in members.iter().enumerate() {
         let mut table = NewTable {
             size_bytes: member.device.size_bytes(),
@@ -66,9 +66,10 @@ pub fn plan(
             )
             .of_member(&member.name)
         })?;
-        for (all, step) in plan.steps.iter_mut().zip(steps) {
-            all.extend(step.into_iter().map(|piece| CoveredWrite {
+        for (step, pieces) in (0..).zip(steps) {
+            plan.writes.extend(pieces.into_iter().map(|piece| CoveredWrite {
                 site,
+                step,
                 offset_bytes: piece.offset_bytes,
                 bytes: piece.bytes,
             }));
@@ -79,10 +80,10 @@ pub fn plan(
 }
 
 impl PartitionPlan {
-    /// All that is written, in its order; sites are members as they were given.
+    /// All that is written, in its steps; sites are members as they were given.
     #[must_use]
-    pub fn writes(&self) -> Vec<CoveredWrite> {
-        self.steps.concat()
+    pub fn writes(&self) -> &[CoveredWrite] {
+        &self.writes
     }
 
     /// Writes it, each step durable before the next.
@@ -90,9 +91,6 @@ impl PartitionPlan {
     /// # Errors
     /// The first write or flush that failed.
     pub async fn execute(&self, core: &Core, sites: &[UndoSite]) -> Result<(), Problem> {
-        for step in &self.steps {
-            carry_out(core, sites, step).await?;
-        }
-        Ok(())
+        carry_out(core, sites, &self.writes).await
     }
 }

@@ -47,8 +47,9 @@ impl Fit {
     }
 }
 
-/// Compares a device with a target, and says what has to be written to bring back what was there;
-/// of sectors that something else has written since only if `all`.
+/// Compares a device with a target, and says what has to be written to bring back what was there,
+/// in the steps of the command backwards; of sectors that something else has written since only if
+/// `all`.
 ///
 /// # Errors
 /// It cannot be read.
@@ -66,6 +67,9 @@ pub async fn compare(
         let bytes = read(core, device, offset_bytes, len_bytes).await?;
         compare_range(range, &bytes, all, &mut fit, &mut writes);
     }
+    // All targets of a log count their steps from the same one.
+    let last = log.ranges.iter().map(|range| range.step).max().unwrap_or(0);
+    writes.iter_mut().for_each(|write| write.step = last - write.step);
     let sectors = log.targets[target].sectors;
     let len_bytes = sample_bytes(sectors);
     let mut compared = 0;
@@ -107,6 +111,7 @@ fn compare_range(range: &Range, bytes: &[u8], all: bool, fit: &mut Fit, writes: 
             let offset_bytes = sector * SECTOR_BYTES as u64;
             run.get_or_insert_with(|| CoveredWrite {
                 site: range.target as usize,
+                step: range.step,
                 offset_bytes,
                 bytes: Vec::new(),
             })

@@ -98,6 +98,9 @@ pub struct Range {
     pub sector: u64,
     /// How many.
     pub sectors: u32,
+    /// The last step of the command that wrote them. What a step wrote is brought back before
+    /// anything that earlier ones wrote, because it may lead there.
+    pub step: u16,
     /// What they held; `None` for zeros.
     pub before: Option<Vec<u8>>,
     /// CRC-32C of each sector after each write to it.
@@ -319,6 +322,7 @@ impl Range {
         put_le64(&mut bytes, 8, self.sector);
         bytes[16] = u8::from(self.before.is_some());
         bytes[17] = u8::try_from(self.written.len()).expect("no sector is written so often");
+        put_le16(&mut bytes, 18, self.step);
         self.written.iter().flatten().for_each(|sum| bytes.extend(sum.to_le_bytes()));
         bytes.extend(self.before.iter().flatten());
         bytes
@@ -341,6 +345,7 @@ impl Range {
             target: le32(head, 0),
             sector: le64(head, 8),
             sectors: le32(head, 4),
+            step: le16(head, 18),
             before,
             written: written
                 .map(|version| version.chunks_exact(4).map(|sum| le32(sum, 0)).collect())
@@ -376,10 +381,11 @@ mod tests {
                     target: 0,
                     sector: 8,
                     sectors: 2,
+                    step: 3,
                     before: Some((0..=255).cycle().take(1024).collect()),
                     written: vec![vec![1, 2], vec![3, 4]],
                 },
-                Range { target: 2, sector: 4095, sectors: 1, before: None, written: vec![vec![0]] },
+                Range { target: 2, sector: 4095, sectors: 1, step: 0, before: None, written: vec![vec![0]] },
             ],
         }
     }

@@ -138,7 +138,7 @@ async fn write(
 ) -> Result<Option<String>, Problem> {
     let sites: Vec<_> = members.iter().map(UndoSite::of_member).collect();
     let log = match recorder {
-        Some(recorder) => Some(recorder.record(core, &sites, &plan.writes(), &[]).await?),
+        Some(recorder) => Some(recorder.record(core, &sites, plan.writes(), &[]).await?),
         None => None,
     };
     log.iter().for_each(|log| saving::tell(log));

@@ -69,12 +69,30 @@ pub enum From {
 pub struct GroupWrite {
     /// On which of [`GroupPlan::places`].
     pub place: usize,
+    /// In which step: see [`CoveredWrite::step`](crate::undo::CoveredWrite::step).
+    pub step: u16,
     /// What it is.
     pub what: &'static str,
     /// Where.
     pub offset_bytes: u64,
     /// What.
     pub bytes: Vec<u8>,
+}
+
+/// The steps of a change, each durable everywhere before the next one.
+mod step {
+    /// Zeros, and empty areas of new physical volumes.
+    pub const ROOM: u16 = 0;
+    /// Labels that make them physical volumes.
+    pub const NEW_LABEL: u16 = 1;
+    /// The text.
+    pub const TEXT: u16 = 2;
+    /// Headers that name it.
+    pub const HEADER: u16 = 3;
+    /// What labels say of the group, which repeats the text.
+    pub const LABEL: u16 = 4;
+    /// Areas of physical volumes that left.
+    pub const EMPTIED: u16 = 5;
 }
 
 impl GroupPlan {
@@ -157,35 +175,35 @@ impl GroupPlan {
     pub fn writes(&self, text: Option<&[u8]>) -> Result<Vec<GroupWrite>, Problem> {
         let mut writes = Vec::new();
         for (ix, place) in self.places.iter().enumerate() {
-            let mut add = |what, offset_bytes, bytes| {
-                writes.push(GroupWrite { place: ix, what, offset_bytes, bytes });
+            let mut add = |step, what, offset_bytes, bytes| {
+                writes.push(GroupWrite { place: ix, step, what, offset_bytes, bytes });
             };
             let area_error = |source| CommitError::Area { name: place.name.clone(), source };
             let label_error = |source| CommitError::Label { name: place.name.clone(), source };
             let zeros = |range: &Area| vec![0; usize::try_from(range.size_bytes).unwrap_or(0)];
             let before = place.physical()?;
             if let From::New(wipe) = &place.from {
-                wipe.iter().for_each(|range| add("zeros", range.offset_bytes, zeros(range)));
+                wipe.iter().for_each(|range| add(step::ROOM, "zeros", range.offset_bytes, zeros(range)));
                 for header in before.areas.iter().filter_map(|area| area.header.as_ref()) {
-                    add("empty metadata area", header.start(), header.bytes().to_vec());
+                    add(step::ROOM, "empty metadata area", header.start(), header.bytes().to_vec());
                 }
                 let bytes = before.label.encode().map_err(label_error)?;
-                add("label", before.label.sector * 512, bytes.to_vec());
+                add(step::NEW_LABEL, "label", before.label.sector * 512, bytes.to_vec());
             }
-            place.zeros.iter().for_each(|range| add("zeros", range.offset_bytes, zeros(range)));
+            place.zeros.iter().for_each(|range| add(step::ROOM, "zeros", range.offset_bytes, zeros(range)));
             match (place.role, text) {
                 (CommitRole::Belongs, Some(text)) => {
                     for header in commit::usable(&before) {
                         let Commit { texts, precommit, commit } = header.commit(text).map_err(area_error)?;
                         for (offset_bytes, bytes) in texts {
-                            add("text", offset_bytes, bytes);
+                            add(step::TEXT, "text", offset_bytes, bytes);
                         }
                         let headers = [
                             ("header that names the new text too", precommit),
                             ("header of the metadata area", commit),
                         ];
                         for (what, header) in headers {
-                            add(what, header.start(), header.bytes().to_vec());
+                            add(step::HEADER, what, header.start(), header.bytes().to_vec());
                         }
                     }
                 }
@@ -193,15 +211,15 @@ impl GroupPlan {
                 (CommitRole::Leaves | CommitRole::Goes, _) => {
                     for &area in &before.label.metadata_areas {
                         let empty = Header::new(area).map_err(area_error)?;
-                        add("empty metadata area", empty.start(), empty.bytes().to_vec());
+                        add(step::EMPTIED, "empty metadata area", empty.start(), empty.bytes().to_vec());
                     }
                 }
             }
             if place.role == CommitRole::Goes {
-                add("zeros over the label", before.label.sector * 512, vec![0; 512]);
+                add(step::LABEL, "zeros over the label", before.label.sector * 512, vec![0; 512]);
             } else if place.label != before.label {
                 let bytes = place.label.encode().map_err(label_error)?;
-                add("label", before.label.sector * 512, bytes.to_vec());
+                add(step::LABEL, "label", before.label.sector * 512, bytes.to_vec());
             }
         }
         Ok(writes)

@@ -75,6 +75,8 @@ struct Sector {
     before: [u8; SECTOR_BYTES],
     now: [u8; SECTOR_BYTES],
     written: Vec<u32>,
+    /// The last that wrote it.
+    step: u16,
 }
 
 /// The sectors that a log is of, in the order in which they were come upon.
@@ -91,7 +93,7 @@ impl Sectors<'_> {
             Entry::Vacant(vacant) => {
                 let before = self.pieces.sector(site, sector).map_err(|error| (site, error))?;
                 self.order.push((site, sector));
-                Ok(vacant.insert(Sector { before, now: before, written: Vec::new() }))
+                Ok(vacant.insert(Sector { before, now: before, written: Vec::new(), step: 0 }))
             }
         }
     }
@@ -109,7 +111,7 @@ pub fn draft(
     pieces: &Pieces,
 ) -> Result<(Vec<UndoTarget>, Vec<Range>), (usize, IoError)> {
     let mut sectors = Sectors { pieces, all: BTreeMap::new(), order: Vec::new() };
-    for CoveredWrite { site, offset_bytes, bytes } in writes {
+    for CoveredWrite { site, step, offset_bytes, bytes } in writes {
         let mut at = *offset_bytes;
         let mut rest = &bytes[..];
         while !rest.is_empty() {
@@ -117,6 +119,7 @@ pub fn draft(
             let (part, behind) = rest.split_at(rest.len().min(SECTOR_BYTES - skip));
             let state = sectors.at(*site, sector)?;
             state.now[skip..skip + part.len()].copy_from_slice(part);
+            state.step = state.step.max(*step);
             let sum = crc32c::crc32c(&state.now);
             // A write that changes nothing leaves no other version of a sector.
             if state.written.last() != Some(&sum) {
@@ -138,12 +141,13 @@ pub fn draft(
     let Sectors { all: sectors, order, .. } = sectors;
     let mut ranges: Vec<Range> = Vec::new();
     for (site, sector) in order {
-        let Sector { before, written, .. } = &sectors[&(site, sector)];
+        let Sector { before, written, step, .. } = &sectors[&(site, sector)];
         let zeros = before.iter().all(|&byte| byte == 0);
         let goes_on = |range: &&mut Range| {
             range.target == site as u32
                 && range.sector + u64::from(range.sectors) == sector
                 && (range.sectors as usize) < RANGE_SECTORS_MAX
+                && range.step == *step
                 && range.before.is_none() == zeros
                 && range.written.len() == written.len()
         };
@@ -157,6 +161,7 @@ pub fn draft(
                 target: site as u32,
                 sector,
                 sectors: 1,
+                step: *step,
                 before: (!zeros).then(|| before.to_vec()),
                 written: written.iter().map(|&sum| vec![sum]).collect(),
             }),

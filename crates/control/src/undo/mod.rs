@@ -16,6 +16,8 @@
 //! 4. Bringing back only ever writes what sectors held before. It can be killed and run again, any
 //!    number of times. It is a destructive command too and saves a log of its own, by which it is
 //!    undone.
+//! 5. It goes through the steps of the command backwards, each durable on all members before the
+//!    next begins: a header no longer names a text, anywhere, before that text goes.
 //!
 //! What is not in a log is what follows from the command without being part of it: the resync of a
 //! new array, the filling of a member, what clients wrote. [`draft`] makes a log of writes,
@@ -27,6 +29,7 @@ mod kept;
 mod store;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use wattle_format::undo::{UndoLog, UndoTarget, UndoTargetKind};
@@ -45,6 +48,9 @@ use draft::Pieces;
 pub struct CoveredWrite {
     /// Which of the sites it goes to.
     pub site: usize,
+    /// Which step of the command it belongs to. Steps are durable one after the other: what is
+    /// written in one may lead to what earlier ones wrote, never the other way round.
+    pub step: u16,
     /// Where, in bytes.
     pub offset_bytes: u64,
     /// What.
@@ -212,7 +218,8 @@ impl Recorder {
     }
 }
 
-/// Carries writes out, in their order, and makes them durable.
+/// Carries writes out, step by step: within a step in their order, and durable on every site before
+/// the next step begins.
 ///
 /// # Errors
 /// The first write or flush that failed.
@@ -226,13 +233,18 @@ pub async fn carry_out(core: &Core, sites: &[UndoSite], writes: &[CoveredWrite])
         )
         .of_member(&site.name)
     };
-    for CoveredWrite { site, offset_bytes, bytes } in writes {
-        let site = &sites[*site];
-        let written = write(core, &site.device, *offset_bytes, bytes).await;
-        written.map_err(|error| failed(site, format!("writing at byte {offset_bytes}: {error}")))?;
-    }
-    for site in sites {
-        core.flush(&site.device).await.map_err(|error| failed(site, format!("flushing: {error}")))?;
+    let steps: BTreeSet<u16> = writes.iter().map(|write| write.step).collect();
+    for step in steps {
+        let mut written_to = BTreeSet::new();
+        for CoveredWrite { site, offset_bytes, bytes, .. } in writes.iter().filter(|of| of.step == step) {
+            written_to.insert(*site);
+            let site = &sites[*site];
+            let written = write(core, &site.device, *offset_bytes, bytes).await;
+            written.map_err(|error| failed(site, format!("writing at byte {offset_bytes}: {error}")))?;
+        }
+        for site in written_to.into_iter().map(|site| &sites[site]) {
+            core.flush(&site.device).await.map_err(|error| failed(site, format!("flushing: {error}")))?;
+        }
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use wattle_control::MemberId;
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::physical::{self, PhysicalVolume};
-use wattle_control::lvm::plan::{ChangeTarget, From, GroupPlan, say_in_a_group};
+use wattle_control::lvm::plan::{ChangeTarget, From, GroupPlan, GroupWrite, say_in_a_group};
 use wattle_control::restore::compare;
 use wattle_control::undo::draft::{Pieces, draft, pieces};
 use wattle_control::undo::{CoveredWrite, Recorder, UndoSite, carry_out, load};
@@ -117,14 +117,19 @@ impl Rig {
     }
 }
 
-/// Brings back what a log has.
-async fn undo(core: Core, sites: Vec<UndoSite>, log: UndoLog) -> Result<(), Problem> {
+/// What brings back what a log has.
+async fn restoring(core: &Core, sites: &[UndoSite], log: &UndoLog) -> Vec<CoveredWrite> {
     let mut writes = Vec::new();
     for (target, site) in sites.iter().enumerate() {
-        let (fit, restoring) = compare(&core, &site.device, &log, target, false).await.unwrap();
+        let (fit, restoring) = compare(core, &site.device, log, target, false).await.unwrap();
         assert_eq!(fit.other, None, "a crash of the command is nobody else's writing");
         writes.extend(restoring);
     }
+    writes
+}
+
+async fn undo(core: Core, sites: Vec<UndoSite>, log: UndoLog) -> Result<(), Problem> {
+    let writes = restoring(&core, &sites, &log).await;
     carry_out(&core, &sites, &writes).await
 }
 
@@ -195,7 +200,12 @@ fn explore_undo(rig: &mut Rig, before: &[Vec<u8>], left: &[Vec<u8>], log: &UndoL
 
 #[test]
 fn writes_that_are_cut_short_are_taken_back() {
-    let write = |site, offset_bytes, bytes: &[u8]| CoveredWrite { site, offset_bytes, bytes: bytes.to_vec() };
+    let write = |site, offset_bytes, bytes: &[u8]| CoveredWrite {
+        site,
+        step: (site == 1).into(),
+        offset_bytes,
+        bytes: bytes.to_vec(),
+    };
     let writes = vec![
         write(0, 4096, &[0; 1024]),
         // No whole sector, and twice over another one.
@@ -217,7 +227,7 @@ fn writes_that_are_cut_short_are_taken_back() {
 #[test]
 fn what_somebody_else_wrote_is_told_and_left_alone() {
     let mut rig = Rig::new(1, 512);
-    let writes = vec![CoveredWrite { site: 0, offset_bytes: 1024, bytes: vec![9; 2048] }];
+    let writes = vec![CoveredWrite { site: 0, step: 0, offset_bytes: 1024, bytes: vec![9; 2048] }];
     let log = rig.log(&writes);
     let before = rig.contents();
     let sites = rig.sites();
@@ -279,6 +289,7 @@ fn explore_plan(rig: impl Fn() -> Rig, plan: impl Fn(&Rig) -> GroupPlan) -> u32 
             writes
                 .map(|write| CoveredWrite {
                     site: write.place,
+                    step: write.step,
                     offset_bytes: write.offset_bytes,
                     bytes: write.bytes,
                 })
@@ -292,22 +303,24 @@ fn explore_plan(rig: impl Fn() -> Rig, plan: impl Fn(&Rig) -> GroupPlan) -> u32 
     )
 }
 
+fn new(_: &Rig) -> GroupPlan {
+    let wiped = || From::New(vec![Area { offset_bytes: 0, size_bytes: 4096 }]);
+    let places = (0..2).map(|pv| place(pv, wiped(), CommitRole::Belongs)).collect();
+    GroupPlan { before: None, after: Some(group(1)), places }
+}
+
+fn with_group() -> Rig {
+    let mut rig = Rig::new(2, 512);
+    let (plan, drives) = (new(&rig), rig.drives.clone());
+    let text = group(1).to_text(&Stamp { description: String::new(), host: "h".to_owned(), time: 1 });
+    let made = rig.world.run(async |core| plan.execute(&core, &drives, Some(&text)).await);
+    assert_eq!(made.expect_done().unwrap(), Vec::<String>::new());
+    rig
+}
+
 /// Whatever a change of a group writes, its log has it.
 #[test]
 fn changes_of_groups_that_are_cut_short_are_taken_back() {
-    let new = |_: &Rig| {
-        let wiped = || From::New(vec![Area { offset_bytes: 0, size_bytes: 4096 }]);
-        let places = (0..2).map(|pv| place(pv, wiped(), CommitRole::Belongs)).collect();
-        GroupPlan { before: None, after: Some(group(1)), places }
-    };
-    let with_group = || {
-        let mut rig = Rig::new(2, 512);
-        let (plan, drives) = (new(&rig), rig.drives.clone());
-        let text = group(1).to_text(&Stamp { description: String::new(), host: "h".to_owned(), time: 1 });
-        let made = rig.world.run(async |core| plan.execute(&core, &drives, Some(&text)).await);
-        assert_eq!(made.expect_done().unwrap(), Vec::<String>::new());
-        rig
-    };
     let next = |rig: &Rig| {
         let stays = |pv: u8| place(pv, From::Physical(look(rig, pv.into())), CommitRole::Belongs);
         let leaves = ChangeTarget {
@@ -329,6 +342,59 @@ fn changes_of_groups_that_are_cut_short_are_taken_back() {
         explore_plan(|| Rig::new(2, 4096), new),
     ];
     assert!(outcomes.iter().all(|&outcomes| outcomes > 30), "{outcomes:?}");
+}
+
+/// However the power goes while a change is taken back, every area has a whole text: the one of
+/// before, or the one of after. So has every area while that is taken back in turn.
+#[test]
+fn a_group_can_be_read_wherever_taking_back_is_cut_short() {
+    let stamp = || Stamp { description: String::new(), host: "h".to_owned(), time: 1 };
+    let stays = |rig: &Rig| {
+        let place = |pv: u8| place(pv, From::Physical(look(rig, pv.into())), CommitRole::Belongs);
+        GroupPlan { before: None, after: Some(group(2)), places: vec![place(0), place(1)] }
+    };
+    let covered = |write: GroupWrite| CoveredWrite {
+        site: write.place,
+        step: write.step,
+        offset_bytes: write.offset_bytes,
+        bytes: write.bytes,
+    };
+    let seqnos = |rig: &Rig| {
+        let areas = [0, 1].map(|pv| look(rig, pv).areas.swap_remove(0));
+        areas.map(|area| area.text.map(|(_, vg)| vg.seqno).expect("its header names a whole text"))
+    };
+    let mut rig = with_group();
+    let plan = stays(&rig);
+    let text = group(2).to_text(&stamp());
+    let writes: Vec<_> = plan.writes(Some(&text)).unwrap().into_iter().map(covered).collect();
+    let (before, log, sites) = (rig.contents(), rig.log(&writes), rig.sites());
+    rig.world.run(async |core| carry_out(&core, &sites, &writes).await).expect_done().unwrap();
+    let after = rig.contents();
+    let sites = rig.sites();
+    let (core_sites, core_log) = (sites.clone(), log.clone());
+    let back = rig.world.run(async |core| restoring(&core, &core_sites, &core_log).await).expect_done();
+    let log_of_undo = rig.log(&back);
+    let mut outcomes = 0;
+    for (from, to, log) in [(&after, &before, &log), (&before, &after, &log_of_undo)] {
+        for cut in 1.. {
+            let mut ended = false;
+            for outcome in 0..OUTCOMES {
+                rig.fill(from);
+                let sites = rig.sites();
+                ended = rig.run_until(cut, outcome, async |core| undo(core, sites, log.clone()).await);
+                let found = seqnos(&rig);
+                assert!(found.iter().all(|seqno| [1, 2].contains(seqno)), "cut {cut}: {found:?}");
+                let sites = rig.sites();
+                rig.world.run(async |core| undo(core, sites, log.clone()).await).expect_done().unwrap();
+                assert!(rig.contents() == *to, "cut {cut}");
+                outcomes += 1;
+            }
+            if ended {
+                break;
+            }
+        }
+    }
+    assert!(outcomes > 300, "{outcomes}");
 }
 
 /// What was done to drives, in order.
@@ -427,7 +493,7 @@ fn cut_short(done: &[Done], mut choose: impl FnMut(usize) -> usize) -> Vec<Cover
         for (sector, bytes) in (0..).zip(bytes.chunks(SECTOR_BYTES)) {
             if flushed || choose(2) == 1 {
                 let offset_bytes = offset_bytes + sector * SECTOR_BYTES as u64;
-                left.push(CoveredWrite { site: *site, offset_bytes, bytes: bytes.to_vec() });
+                left.push(CoveredWrite { site: *site, step: 0, offset_bytes, bytes: bytes.to_vec() });
             }
         }
     }
@@ -458,7 +524,7 @@ fn a_create_that_is_cut_short_is_taken_back() {
                     let left = cut_short(&done[..cut], chooser(outcome));
                     carry_out(&core, &sites, &left).await.unwrap();
                     undo(core.clone(), sites.clone(), log.clone()).await.unwrap();
-                    for CoveredWrite { site, offset_bytes, bytes } in left {
+                    for CoveredWrite { site, offset_bytes, bytes, .. } in left {
                         let mut now = vec![0; bytes.len()];
                         drives[site].read_blocking(offset_bytes, &mut now).unwrap();
                         let before = &before[site][offset_bytes as usize..][..bytes.len()];

@@ -44,8 +44,12 @@ impl GroupChange {
 /// # Errors
 /// A metadata area cannot take the text.
 pub fn writes(plan: &GroupPlan, text: Option<&[u8]>) -> Result<Vec<CoveredWrite>, Problem> {
-    let write =
-        |GroupWrite { place: site, offset_bytes, bytes, .. }| CoveredWrite { site, offset_bytes, bytes };
+    let write = |GroupWrite { place: site, step, offset_bytes, bytes, .. }| CoveredWrite {
+        site,
+        step,
+        offset_bytes,
+        bytes,
+    };
     Ok(plan.writes(text)?.into_iter().map(write).collect())
 }
 

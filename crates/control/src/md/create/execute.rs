@@ -106,16 +106,17 @@ impl CreatePlan {
     #[must_use]
     pub fn writes(&self) -> Vec<undo::CoveredWrite> {
         let phases: [fn(&DevicePlan) -> &[PlannedWrite]; 2] = [before_superblock, superblock];
-        let of = |which: fn(&DevicePlan) -> &[PlannedWrite]| {
+        let of = |(step, which): (u16, fn(&DevicePlan) -> &[PlannedWrite])| {
             self.devices.iter().enumerate().flat_map(move |(site, device)| {
                 which(device).iter().map(move |write| undo::CoveredWrite {
                     site,
+                    step,
                     offset_bytes: write.offset_bytes,
                     bytes: write.bytes.clone(),
                 })
             })
         };
-        phases.into_iter().flat_map(of).collect()
+        (0..).zip(phases).flat_map(of).collect()
     }
 
     fn each_write(

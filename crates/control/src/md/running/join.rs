@@ -255,6 +255,7 @@ impl RunningArray {
     ) -> (Vec<undo::CoveredWrite>, Vec<UndoDirectory>) {
         let write = |write: &PlannedWrite| undo::CoveredWrite {
             site: 0,
+            step: 0,
             offset_bytes: write.offset_bytes,
             bytes: write.bytes.clone(),
         };

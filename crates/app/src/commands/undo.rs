@@ -12,6 +12,7 @@ use wattle_control::undo::{self, Listed, Recorder, UndoSite};
 use wattle_control::{Check, Code, Forced, MemberError, Policy, Problem, Stack};
 use wattle_format::undo::{SECTOR_BYTES, UndoLog};
 use wattle_rt::Core;
+use wattle_server::groups::taken_back;
 use wattle_server::protocol::ErrorReport;
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::time::rfc3339;
@@ -106,9 +107,16 @@ pub fn run(access: &MemberAccess, args: &UndoArgs, screen: Screen) -> Result<(),
         found.fit.written + found.fit.other.filter(|_| all).map_or(0, |(_, others)| others)
     };
     let (sites, names, found) = members::run(&args.engine, CORES_MAX, async |core| {
-        let stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
-        let found = restore::find(&core, &stack, &log, forced).await;
-        let found = found.and_then(|found| {
+        let mut stack = volumes::open(&core, scan, access, &args.force, Purpose::Look).await?;
+        let found = match restore::find(&core, &stack, &log, forced).await {
+            Ok(found) => {
+                let notes = taken_back::check(&core, &mut stack, &log, &found, forced).await;
+                notes.map(|notes| (found, notes))
+            }
+            Err(problem) => Err(problem),
+        };
+        let found = found.and_then(|(found, notes)| {
+            notes.iter().for_each(|note| output::note(&printable(note)));
             let written: Vec<_> =
                 found.iter().filter(|found| restored(found) > 0).map(|found| found.member).collect();
             stack.check_left_behind(&written, forced)?;

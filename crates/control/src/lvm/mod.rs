@@ -25,7 +25,9 @@ pub mod plan;
 pub(crate) mod problems;
 mod raid;
 pub mod relocate;
+mod saved;
 mod snapshot;
+pub mod then;
 mod thin;
 mod writecache;
 

@@ -222,7 +222,7 @@ pub async fn reduce(
 }
 
 /// What a volume holds, and how many bytes that needs if it says; `None` if nothing is recognised.
-async fn contents(
+pub(super) async fn contents(
     core: &Core,
     stack: &mut Stack,
     group: &GroupScan,

@@ -8,6 +8,7 @@ pub mod look;
 pub mod lv;
 pub mod pv;
 pub mod relocate;
+pub mod taken_back;
 pub mod vg;
 
 use std::path::{Path, PathBuf};

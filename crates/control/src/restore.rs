@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use wattle_format::lvm::Label;
 use wattle_format::overlay::{sample, sample_bytes, sample_places};
 use wattle_format::undo::{Range, SECTOR_BYTES, UndoLog, UndoTarget, UndoTargetKind};
 use wattle_rt::{Core, Device, IoError};
@@ -30,6 +31,9 @@ pub struct Fit {
     blank: bool,
     /// Some sector that was written is not just zeros.
     told: bool,
+    /// Where sectors begin that the command left alone and that are as they were, a place of the
+    /// log's each.
+    left_alone: Vec<u64>,
     /// An id says that it is the target, whatever it holds.
     by_id: bool,
 }
@@ -79,6 +83,9 @@ pub async fn compare(
         if let Ok(bytes) = read(core, device, offset_bytes, len_bytes).await {
             compared += 1;
             fit.alike &= sample(&bytes) == then;
+            if sample(&bytes) == then {
+                fit.left_alone.push(offset_bytes / SECTOR_BYTES as u64);
+            }
             fit.blank &= bytes.iter().all(|&byte| byte == 0);
         }
     }
@@ -316,11 +323,13 @@ fn another(stack: &Stack, what: &UndoTarget, member: MemberId) -> Problem {
 
 /// Refuses a member that something else has written to since. Where all that is to be written over
 /// is zeros, these do not tell: what was made since may have left them alone, and what is brought
-/// back would lie under it.
+/// back would lie under it. Nor do labels and metadata areas of LVM2: a partition table, or what is
+/// in it, leaves them alone too.
 ///
 /// # Errors
-/// Sectors that the command wrote hold something else, or all of these are zeros and something is
-/// recognised elsewhere; unless the operator insists.
+/// Sectors that the command wrote hold something else; or all of these are zeros and something is
+/// recognised elsewhere, or a physical volume has something beside its label that was not there as
+/// far as is known; unless the operator insists.
 pub fn check_written_since(
     stack: &Stack,
     log: &UndoLog,
@@ -338,11 +347,39 @@ pub fn check_written_since(
     let is_logged = |at: u64| {
         ranges().any(|range| at.checked_sub(range.sector).is_some_and(|at| at < u64::from(range.sectors)))
     };
-    let mut made = stack.scan.members[member].recognised().filter(|(sector, _)| !is_logged(*sector));
-    match made.next() {
-        Some((_, what)) if fit.written > 0 && !fit.told => Err(made_since(name(stack, member), &what)),
+    let seen = &stack.scan.members[member];
+    let mut made = seen.recognised().filter(|(sector, _)| fit.written > 0 && !is_logged(*sector));
+    let label = seen.physical.as_ref().map(|physical| &physical.label);
+    let place_sectors = (sample_bytes(log.targets[target].sectors) / SECTOR_BYTES) as u64;
+    let was_there =
+        |sector: u64| fit.left_alone.iter().any(|place| (*place..place + place_sectors).contains(&sector));
+    // What lies behind the start of the data may be a volume's.
+    let beside = |label: &Label, sector: u64| {
+        let data = label.data_areas.first().map_or(u64::MAX, |area| area.offset_bytes / SECTOR_BYTES as u64);
+        sector != label.sector && sector < data && !was_there(sector)
+    };
+    match (made.next(), label) {
+        (Some((_, what)), _) if !fit.told => Err(made_since(name(stack, member), &what)),
+        (Some(first), Some(label)) => {
+            let mut made = std::iter::once(first).chain(made);
+            let found = made.find(|(sector, _)| beside(label, *sector));
+            found.map_or(Ok(()), |(_, what)| Err(made_beside(name(stack, member), &what)))
+        }
         _ => Ok(()),
     }
+}
+
+fn made_beside(name: &str, what: &str) -> Problem {
+    Problem::new(
+        Code::WrittenSince,
+        format!("{name}: {what} is on it, beside the label of a physical volume"),
+        "as far as is known it was not there before the command: what was made since left alone what the command wrote, and the volume group would \
+         be given the same room; nothing was written",
+        "see what is there now (`wattle scan`, `wattle examine`); if it is not needed, --force=written-since brings back what was before all the \
+         same",
+    )
+    .of_member(name)
+    .forced_by(Check::WrittenSince)
 }
 
 fn made_since(name: &str, what: &str) -> Problem {

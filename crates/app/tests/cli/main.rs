@@ -80,6 +80,7 @@ mod tour;
 mod trust;
 mod ublk;
 mod undo;
+mod undo_groups;
 mod undo_orders;
 mod undo_starts;
 mod unread_notes;

@@ -50,11 +50,7 @@ pub fn check_changeable(group: &GroupScan, state: State) -> Result<(), Problem> 
             "give all of its physical volumes; without them LVM2 decides (`vgreduce --removemissing`)",
         ));
     }
-    let is_used = |pv: &Pv| {
-        let free = vg.free_extents(&pv.name).into_iter();
-        free.map(|run| run.end.saturating_sub(run.start)).sum::<u64>() < pv.pe_count
-    };
-    let older = vg.pvs.iter().zip(&group.older).filter(|(pv, _)| is_used(pv));
+    let older = vg.pvs.iter().zip(&group.older).filter(|(pv, _)| is_used(vg, pv));
     if let Some(found) = older.filter_map(|(_, older)| older.as_ref()).find(|found| !found.is_forced) {
         // With the new text it would look as if it had never been away.
         return Err(older::problem(vg, found));
@@ -67,24 +63,8 @@ pub fn check_changeable(group: &GroupScan, state: State) -> Result<(), Problem> 
             "change the group on the system that made it",
         ));
     }
-    let foreign = |what: String| {
-        Err(Problem::new(
-            Code::ForeignVolumeGroup,
-            what,
-            "another process may be changing it",
-            "change it on the system it belongs to, or release it there first",
-        ))
-    };
-    if let Some(id) = vg.system_id.as_deref().filter(|id| !id.is_empty()) {
-        return foreign(format!("{name} belongs to the system {id}"));
-    }
-    if let Some(lock) = vg.lock_type.as_deref().filter(|lock| !lock.is_empty() && *lock != "none") {
-        return foreign(format!("{name} is shared between hosts that lock it with {lock}"));
-    }
+    check_ours(vg)?;
     let has = |word: &str| vg.status.iter().any(|status| status == word);
-    if let Some(word) = ["CLUSTERED", "SHARED", "PVMOVE"].into_iter().find(|word| has(word)) {
-        return foreign(format!("{name} has the status {word}"));
-    }
     match (has("EXPORTED"), state) {
         (true, State::Here) => Err(Problem::new(
             Code::ForeignVolumeGroup,
@@ -98,9 +78,43 @@ pub fn check_changeable(group: &GroupScan, state: State) -> Result<(), Problem> 
             "there is nothing to import",
             "use it as it is",
         )),
-        _ if !has("WRITE") => foreign(format!("{name} is read-only")),
+        _ if !has("WRITE") => Err(foreign(format!("{name} is read-only"))),
         _ => Ok(()),
     }
+}
+
+/// Whether something is on a physical volume of a group.
+pub(super) fn is_used(vg: &Vg, pv: &Pv) -> bool {
+    let free = vg.free_extents(&pv.name).into_iter();
+    free.map(|run| run.end.saturating_sub(run.start)).sum::<u64>() < pv.pe_count
+}
+
+fn foreign(what: String) -> Problem {
+    Problem::new(
+        Code::ForeignVolumeGroup,
+        what,
+        "another process may be changing it",
+        "change it on the system it belongs to, or release it there first",
+    )
+}
+
+/// Refuses a group that other hosts may be changing, or LVM2 is in the middle of changing.
+///
+/// # Errors
+/// A [`Problem`]: it is such a one.
+pub(super) fn check_ours(vg: &Vg) -> Result<(), Problem> {
+    let name = &vg.name;
+    if let Some(id) = vg.system_id.as_deref().filter(|id| !id.is_empty()) {
+        return Err(foreign(format!("{name} belongs to the system {id}")));
+    }
+    if let Some(lock) = vg.lock_type.as_deref().filter(|lock| !lock.is_empty() && *lock != "none") {
+        return Err(foreign(format!("{name} is shared between hosts that lock it with {lock}")));
+    }
+    let has = |word: &str| vg.status.iter().any(|status| status == word);
+    if let Some(word) = ["CLUSTERED", "SHARED", "PVMOVE"].into_iter().find(|word| has(word)) {
+        return Err(foreign(format!("{name} has the status {word}")));
+    }
+    Ok(())
 }
 
 pub(super) fn next(vg: &Vg) -> Result<Vg, Problem> {

@@ -84,6 +84,21 @@ pub(super) fn left_behind(part: &str, vg: &Vg) -> Problem {
     .forced_by(force)
 }
 
+/// Why an earlier text does not take back a physical volume that the group went on without.
+pub(super) fn taken_back(vg: &Vg, member: &str) -> Problem {
+    let force = Check::OlderPhysical;
+    Problem::new(
+        Code::OlderPhysical,
+        format!("{member}: a physical volume that {} went on without", vg.name),
+        "what lies on it may be out of date, and by the earlier text nothing would tell any more",
+        format!(
+            "take it back first with LVM2 (`vgextend --restoremissing`), or choose a later backup; --force={force} uses it as it is"
+        ),
+    )
+    .of_member(member)
+    .forced_by(force)
+}
+
 /// What is said where it is used all the same.
 pub(super) fn forced_note(vg: &Vg, older: &OlderPhysical) -> String {
     format!(

@@ -378,10 +378,14 @@ pub fn restore(
         .forced_by(Check::Pool));
     }
     let now = groups.iter().find(|group| group.vg.id == saved.id);
+    let here = |id: Id| move |member: &MemberId| members.physical(*member).is_some_and(|p| p.label.id == id);
+    if let Some(now) = now {
+        let name = |id| members.ids().find(here(id)).map_or(id.to_string(), |ix| members.name(ix).to_owned());
+        super::saved::check(now, &saved, name, forced)?;
+    }
     let mut places = Vec::new();
     for pv in &saved.pvs {
-        let here = |member: &MemberId| members.physical(*member).is_some_and(|p| p.label.id == pv.id);
-        let found: Vec<_> = members.ids().filter(here).collect();
+        let found: Vec<_> = members.ids().filter(here(pv.id)).collect();
         let [member] = found[..] else {
             let what = format!("{} members are the physical volume {}", found.len(), pv.id);
             return Err(refuse(
@@ -401,7 +405,13 @@ pub fn restore(
             ));
         }
         let place = ChangeTarget::of(members, member, CommitRole::Belongs);
-        if place.as_ref().is_some_and(|place| !has_room(&place.label, pv, saved.extent_sectors)) {
+        let room = place.as_ref().zip(members.physical(member)).map(|(place, physical)| {
+            // What it is on may be smaller by now than its label says.
+            let mut label = place.label.clone();
+            label.device_bytes = label.device_bytes.min(physical.size_bytes);
+            label
+        });
+        if room.is_some_and(|room| !has_room(&room, pv, saved.extent_sectors)) {
             return Err(refuse(
                 format!("{} has no room for its {} extents", members.name(member), pv.pe_count),
                 "it was made smaller, or laid out anew, since the backup was made",

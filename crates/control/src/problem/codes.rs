@@ -363,7 +363,7 @@ codes! {
          `replace`) and of an array whose start was forced, once these ran: what comes back tells what was there, and what was written in \
          between stays. By superblocks, bitmaps and logs of before, members that missed those writes are taken for current: what is read then \
          can be wrong, and nothing tells where. `--force=written-since` does it all the same; look with it, read-only, and do not go on \
-         writing. It can be undone too.";
+         writing. It can be undone too. `vg restore` says so of a volume that was moved since: by the earlier text it holds what it held then.";
     MissingLogged = 184, Refused, "members that the undo log is of are missing",
         "The command wrote to several members, and bringing back only some leaves what is on them in disagreement with the others. Give all \
          of them. `--force=missing-member` brings back those that are there; the same log does the others later.";

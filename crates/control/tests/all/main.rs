@@ -14,6 +14,7 @@ mod lifecycle;
 mod loops;
 mod lvm_commit;
 mod lvm_edit;
+mod lvm_restore;
 mod operator;
 mod overlay;
 mod partitions;

@@ -2,6 +2,7 @@
 
 use wattle_format::lvm::area::{AreaError, Header};
 use wattle_format::lvm::label::{Area, LabelError};
+use wattle_format::lvm::text::MAX_BYTES as TEXT_BYTES_MAX;
 use wattle_format::lvm::{AreaState, Label, Vg};
 
 use super::plan::say_in_a_group;
@@ -11,9 +12,6 @@ use crate::nodes::MemberId;
 /// Where labels are.
 const HEAD_BYTES: usize = 4 * 512;
 const HEADER_BYTES: usize = 512;
-/// No text is longer: LVM2 itself could not write one into areas of its usual size, and would take
-/// minutes to read it.
-const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 /// A physical volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +115,7 @@ fn try_read_area(member: &Member, area: &mut AreaScan) -> Result<AreaState, Area
     }
     let Some(location) = header.committed() else { return Ok(AreaState::Empty) };
     let ranges = header.ranges(&location)?;
-    if location.size_bytes > TEXT_BYTES_MAX {
+    if location.size_bytes > TEXT_BYTES_MAX as u64 + 1 {
         return Err(AreaProblem::Other(format!("its text has {} bytes", location.size_bytes)));
     }
     let pieces = ranges

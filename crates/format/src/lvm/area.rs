@@ -7,6 +7,7 @@
 
 use super::checksum::{crc, crc_of_parts};
 use super::label::Area;
+use super::text::MAX_BYTES;
 use crate::bytes::{le32, le64, put, put_le32, put_le64};
 
 /// Bytes of the header.
@@ -275,11 +276,13 @@ impl Header {
         Ok(text)
     }
 
-    /// The longest text that fits beside any other of that length, without its NUL.
+    /// The longest text that fits beside any other of that length and can be read again, without
+    /// its NUL.
     #[must_use]
     pub fn max_text_bytes(&self) -> u64 {
         // LVM2 keeps a sector more than needed.
-        ((self.size() - RING_START) / 2).saturating_sub(SECTOR_BYTES + 1)
+        let room = ((self.size() - RING_START) / 2).saturating_sub(SECTOR_BYTES + 1);
+        room.min(MAX_BYTES as u64)
     }
 
     /// What to write to this area so that `text` becomes its committed text.
@@ -467,6 +470,18 @@ mod tests {
         assert_eq!(header.text(&location, &[b"ab", b"c\0"]), Ok(b"abc".to_vec()));
         assert_eq!(header.text(&location, &[b"abc"]), Err(AreaError::TextLength { want: 4, got: 3 }));
         assert!(matches!(header.text(&location, &[b"abd\0"]), Err(AreaError::TextChecksum { .. })));
+    }
+
+    /// In an area of any size: what was committed could never be read again.
+    #[test]
+    fn a_text_that_no_reader_takes_does_not_fit() {
+        let header = Header::new(Area { offset_bytes: 4096, size_bytes: 64 << 20 }).unwrap();
+        let max_bytes = MAX_BYTES as u64;
+        assert_eq!(header.max_text_bytes(), max_bytes);
+        let mut text = vec![b'x'; MAX_BYTES];
+        assert!(header.commit(&text).is_ok());
+        text.push(b'x');
+        assert_eq!(header.commit(&text), Err(AreaError::Full { size_bytes: max_bytes + 2, max_bytes }));
     }
 
     /// An old text that a newer LVM2, or damage, left where the next one would go is never

@@ -5,7 +5,8 @@ use std::fmt::Display;
 
 use wattle_format::lvm::segment::Stripe;
 use wattle_format::lvm::{
-    Id, Lv, LvSegment, NameError, Pv, SegmentKind, Stamp, Vg, check_lv_name, check_vg_name,
+    Id, Lv, LvSegment, NameError, Pv, SegmentKind, Stamp, Vg, check_lv_name, check_names_together,
+    check_vg_name,
 };
 
 use super::allocate::{AllocationPolicy, NoRoom, Want, allocate};
@@ -138,6 +139,24 @@ fn check_name(name: &str, check: impl Fn(&str) -> Result<(), NameError>) -> Resu
     })
 }
 
+fn check_lv(vg: &Vg, name: &str) -> Result<(), Problem> {
+    check_name(name, check_lv_name)?;
+    check_name(name, |name| check_names_together(&vg.name, name))
+}
+
+/// LVM2 counts the extents of a group in 32 bits.
+fn check_extents(vg: &Vg) -> Result<(), Problem> {
+    let extents = vg.pvs.iter().map(|pv| pv.pe_count).fold(0, u64::saturating_add);
+    if extents <= u64::from(u32::MAX) {
+        return Ok(());
+    }
+    Err(bad(
+        format!("{} with {extents} extents", vg.name),
+        format!("a group has at most {} in all", u32::MAX),
+        "make the group with larger extents (--extent-size), or several groups",
+    ))
+}
+
 fn in_use(what: String, why: String, next: &str) -> Problem {
     Problem::new(Code::VolumeInUse, what, why, next)
 }
@@ -176,6 +195,8 @@ pub struct NewPv {
     pub pe_start: u64,
     /// Its extents.
     pub pe_count: u64,
+    /// What it is written by at least: its logical blocks.
+    pub block_bytes: u64,
 }
 
 /// A new group.
@@ -218,6 +239,14 @@ fn add(mut vg: Vg, pvs: &[NewPv]) -> Result<Vg, Problem> {
                 "leave it out",
             ));
         }
+        let extent_bytes = vg.extent_sectors.saturating_mul(512);
+        if !extent_bytes.is_multiple_of(new.block_bytes.max(1)) {
+            return Err(bad(
+                format!("extents of {extent_bytes} bytes on {}", new.device),
+                format!("its blocks have {} bytes, and volumes would share some", new.block_bytes),
+                "make the group with larger extents (--extent-size)",
+            ));
+        }
         if new.pe_count == 0 {
             return Err(Problem::new(
                 Code::TooSmall,
@@ -233,6 +262,7 @@ fn add(mut vg: Vg, pvs: &[NewPv]) -> Result<Vg, Problem> {
         pv.device = Some(new.device.clone());
         vg.pvs.push(pv);
     }
+    check_extents(&vg)?;
     Ok(vg)
 }
 
@@ -307,6 +337,7 @@ pub fn resize_physical(vg: &Vg, pv: &Id, dev_sectors: u64, pe_count: u64) -> Res
     for pv in vg.pvs.iter_mut().filter(|known| known.id == *pv) {
         (pv.dev_sectors, pv.pe_count) = (Some(dev_sectors), pe_count);
     }
+    check_extents(&vg)?;
     Ok(vg)
 }
 
@@ -324,6 +355,9 @@ pub fn written_again(vg: &Vg) -> Result<Vg, Problem> {
 /// A [`Problem`]: the name does not do.
 pub fn rename_group(vg: &Vg, name: &str) -> Result<Vg, Problem> {
     check_name(name, check_vg_name)?;
+    for lv in &vg.lvs {
+        check_name(name, |name| check_names_together(name, &lv.name))?;
+    }
     let mut vg = next(vg)?;
     name.clone_into(&mut vg.name);
     Ok(vg)
@@ -371,7 +405,7 @@ pub struct NewLv<'a> {
 /// A [`Problem`]: the name does not do or is in use, or there is no room.
 pub fn create_volume(vg: &Vg, new: &NewLv<'_>, stamp: &Stamp) -> Result<Vg, Problem> {
     let mut vg = next(vg)?;
-    check_name(new.name, check_lv_name)?;
+    check_lv(&vg, new.name)?;
     check_free(&vg, new.name)?;
     if vg.max_lv != 0 && vg.lvs.iter().filter(|lv| vg.is_visible(lv)).count() as u64 >= vg.max_lv {
         let why = format!("its operator allows {}", vg.max_lv);
@@ -647,7 +681,7 @@ pub fn remove_volume(vg: &Vg, name: &str) -> Result<Vg, Problem> {
 /// A [`Problem`]: it cannot be renamed here, or the name does not do.
 pub fn rename_volume(vg: &Vg, name: &str, to: &str) -> Result<Vg, Problem> {
     plain_volume(vg, name)?;
-    check_name(to, check_lv_name)?;
+    check_lv(vg, to)?;
     check_free(vg, to)?;
     let mut vg = next(vg)?;
     vg.lvs.iter_mut().filter(|lv| lv.name == name).for_each(|lv| to.clone_into(&mut lv.name));

@@ -323,6 +323,7 @@ fn a_crash_in_any_change_leaves_the_group_before_it_or_the_one_after() {
         dev_sectors: SIZE_BYTES / 512,
         pe_start: DATA.offset_bytes / 512,
         pe_count: 4,
+        block_bytes: 512,
     };
     let read_only = VolumeFlagChanges { read_only: Some(true), ..VolumeFlagChanges::default() };
     let changes = [

@@ -1,12 +1,12 @@
 //! Changes of volume groups as values: what comes of each, that no extent ever has two owners, and
 //! what is refused.
 
-use wattle_control::Code;
 use wattle_control::lvm::edit::{
     NewLv, NewPv, add_physical, create_group, create_volume, export_group, extend_volume, reduce_volume,
-    remove_physical, remove_volume, rename_volume, resize_physical, stripes_of,
+    remove_physical, remove_volume, rename_group, rename_volume, resize_physical, stripes_of,
 };
 use wattle_control::lvm::flags::{VolumeFlagChanges, set_flags};
+use wattle_control::{Code, Problem};
 use wattle_format::lvm::{Id, SegmentKind, Stamp, Vg};
 
 fn id(seed: u8) -> Id {
@@ -18,7 +18,14 @@ fn stamp() -> Stamp {
 }
 
 fn pv(seed: u8, pe_count: u64) -> NewPv {
-    NewPv { id: id(seed), device: format!("/dev/{seed}"), dev_sectors: 1 << 30, pe_start: 2048, pe_count }
+    NewPv {
+        id: id(seed),
+        device: format!("/dev/{seed}"),
+        dev_sectors: 1 << 30,
+        pe_start: 2048,
+        pe_count,
+        block_bytes: 512,
+    }
 }
 
 /// Three physical volumes of 100 extents.
@@ -167,4 +174,39 @@ fn volumes_of_other_kinds_and_their_parts_are_left_alone() {
     mirror.lvs[0].segments[0].kind =
         SegmentKind::Mirror { legs: stripes, log: None, region_sectors: None, extents_moved: None };
     assert_eq!(reduce_volume(&mirror, "origin", 1).unwrap_err().code, Code::NotSupportedYet);
+}
+
+/// LVM2 would write no other text of such a group, or count its extents wrong.
+#[test]
+fn what_lvm_could_not_go_on_with_is_refused() {
+    let refused = |done: Result<Vg, Problem>, words: &str| {
+        let problem = done.unwrap_err();
+        assert_eq!(problem.code, Code::BadVolume, "{problem:?}");
+        assert!(format!("{problem:?}").contains(words), "{problem:?}");
+    };
+    // 125 characters for both names.
+    let name = "v".repeat(123);
+    let vg = create(&group(), &name, 10, 1, 1);
+    let new = |name: &str| {
+        let new =
+            NewLv { name, id: id(11), extents: 1, at_most: false, stripes: 1, stripe_sectors: 0, on: &[] };
+        create_volume(&vg, &new, &stamp())
+    };
+    refused(new(&"w".repeat(124)), "125");
+    refused(rename_volume(&vg, &name, &"w".repeat(124)), "125");
+    refused(rename_group(&vg, "vgs"), "125");
+    assert!(rename_group(&vg, "gv").is_ok());
+    refused(new("a_cvol"), "LVM2 calls parts");
+    // Extents are counted in 32 bits, in all.
+    let half = 1 << 31;
+    refused(create_group("vg", id(0), 8, &[pv(1, half), pv(2, half)]), "4294967295");
+    let vg = create_group("vg", id(0), 8, &[pv(1, half), pv(2, half - 1)]).unwrap();
+    refused(add_physical(&vg, &[pv(3, 1)]), "4294967295");
+    refused(resize_physical(&vg, &id(2), 1 << 40, half), "4294967295");
+    // A block of a drive belongs to one volume.
+    let large = |seed: u8| NewPv { block_bytes: 4096, ..pv(seed, 100) };
+    refused(create_group("vg", id(0), 2, &[pv(1, 100), large(2)]), "4096");
+    let vg = create_group("vg", id(0), 2, &[pv(1, 100)]).unwrap();
+    refused(add_physical(&vg, &[large(2)]), "4096");
+    assert!(create_group("vg", id(0), 8, &[large(1)]).is_ok());
 }

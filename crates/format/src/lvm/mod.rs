@@ -24,7 +24,7 @@ pub use choose::{AreaState, ChooseError, Standing, choose};
 pub use error::{GroupPart, GroupProblem, VgError};
 pub use id::{Id, ParseIdError};
 pub use label::Label;
-pub use names::{NameError, check_lv_name, check_vg_name};
+pub use names::{NameError, check_lv_name, check_names_together, check_vg_name};
 pub use raid::{Image, RAID_TYPES, Raid, RaidType};
 pub use segment::{LvSegment, SegmentKind};
 pub use vg::{Lv, Pv, Stamp, Vg};

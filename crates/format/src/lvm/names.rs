@@ -2,11 +2,13 @@
 
 /// Names become part of device names, which end here.
 const MAX_BYTES: usize = 127;
+/// So long are the names of a VG and an LV together, for the same reason.
+const BOTH_BYTES_MAX: usize = 125;
 const RESERVED: [&str; 2] = ["snapshot", "pvmove"];
 /// Marks of LVs that are part of another.
-const RESERVED_PARTS: [&str; 14] = [
-    "_cdata", "_cmeta", "_corig", "_iorig", "_mimage", "_mlog", "_pmspare", "_rimage", "_rmeta", "_tdata",
-    "_tmeta", "_vdata", "_vorigin", "_wcorig",
+const RESERVED_PARTS: [&str; 17] = [
+    "_cdata", "_cmeta", "_corig", "_cpool", "_cvol", "_imeta", "_iorig", "_mimage", "_mlog", "_pmspare",
+    "_rimage", "_rmeta", "_tdata", "_tmeta", "_vdata", "_vorigin", "_wcorig",
 ];
 
 /// Why something cannot be called so.
@@ -18,6 +20,9 @@ pub enum NameError {
     /// Something else than LVM2 allows.
     #[error("names are made of a-z, A-Z, 0-9, +, _, . and -, do not start with -, and are not . or ..")]
     Characters,
+    /// The names of a VG and an LV are too long together.
+    #[error("the names of a group and a volume have at most {BOTH_BYTES_MAX} characters together")]
+    Both,
     /// LVM2 uses it itself.
     #[error("LVM2 calls parts of volumes so")]
     Reserved,
@@ -46,6 +51,12 @@ pub fn check_lv_name(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
+/// Whether an LV, a hidden one too, can have its name in a VG of this name. LVM2 writes no text of a
+/// VG with one that cannot.
+pub fn check_names_together(vg: &str, lv: &str) -> Result<(), NameError> {
+    if vg.len() + lv.len() > BOTH_BYTES_MAX { Err(NameError::Both) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,10 +76,14 @@ mod tests {
             ("snapshot1", NameError::Reserved),
             ("pvmove0", NameError::Reserved),
             ("a_rimage_0", NameError::Reserved),
+            ("a_cvol", NameError::Reserved),
         ];
         for (name, error) in rows {
             assert_eq!(check_lv_name(name), Err(error), "{name}");
         }
         assert_eq!(check_vg_name("pvmove0"), Ok(()));
+        let name = "x".repeat(70);
+        assert_eq!(check_names_together(&name, &name[..55]), Ok(()));
+        assert_eq!(check_names_together(&name, &name[..56]), Err(NameError::Both));
     }
 }

@@ -79,6 +79,7 @@ pub fn member_of_group(stack: &Stack, place: &ChangeTarget, extent_sectors: u64)
         dev_sectors: place.label.device_bytes / 512,
         pe_start: place.label.data_areas.first().map_or(0, |area| area.offset_bytes / 512),
         pe_count: place.label.pe_count(extent_sectors),
+        block_bytes: stack.scan.members[place.member].member.device.logical_block_bytes().into(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Changes of volume groups that their server can carry out too: extend, reduce, rename.
 
+use std::path::Path;
+
 use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
 use wattle_control::lvm::commit::CommitRole;
@@ -19,15 +21,24 @@ use super::{look, pv};
 /// # Errors
 /// One has.
 pub fn check_name_free(stack: &Stack, name: &str) -> Result<(), Problem> {
-    if stack.groups.iter().all(|group| group.vg.name != name) {
-        return Ok(());
+    if stack.groups.iter().any(|group| group.vg.name == name) {
+        return Err(Problem::new(
+            Code::NameInUse,
+            format!("a volume group is called {name} already"),
+            "groups are found by their names",
+            "choose another name",
+        ));
     }
-    Err(Problem::new(
-        Code::NameInUse,
-        format!("a volume group is called {name} already"),
-        "groups are found by their names",
-        "choose another name",
-    ))
+    let device = Path::new("/dev").join(name);
+    if device.exists() {
+        return Err(Problem::new(
+            Code::NameInUse,
+            format!("{} is there already", device.display()),
+            "LVM2 puts the volumes of a group in a directory of that name there, and refuses such names",
+            "choose another name",
+        ));
+    }
+    Ok(())
 }
 
 /// What joins a group.

@@ -172,6 +172,10 @@ fn device_of(
     is_block_device: bool,
     options: OpenOptions,
 ) -> Result<Device, OpenError> {
+    // A block device that takes no writes is opened for them all the same, and each one fails.
+    if is_block_device && options.write && ask(&fd, BLKROGET).is_ok_and(|value| value != 0) {
+        return Err(OpenError::ReadOnly);
+    }
     let geometry = if is_block_device { block_geometry(&fd)? } else { BlockGeometry::PLAIN };
     let direct = match options.direct {
         Direct::Never => false,
@@ -303,14 +307,18 @@ const BLKIOOPT: libc::Ioctl = 0x1279;
 const BLKROTATIONAL: libc::Ioctl = 0x127E;
 const BLKPBSZGET: libc::Ioctl = 0x127B;
 const BLKSSZGET: libc::Ioctl = 0x1268;
+const BLKROGET: libc::Ioctl = 0x125E;
+
+/// What a block device answers to one of these.
+fn ask(fd: &OwnedFd, request: libc::Ioctl) -> Result<libc::c_uint, OpenError> {
+    let mut value: libc::c_uint = 0;
+    // SAFETY: all these requests write one integer of at most 32 bits to the live `value`.
+    let rc = unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut value) };
+    if rc == 0 { Ok(value) } else { Err(OpenError::from_io(IoError::last_os())) }
+}
 
 fn block_geometry(fd: &OwnedFd) -> Result<BlockGeometry, OpenError> {
-    let ask = |request| {
-        let mut value: libc::c_uint = 0;
-        // SAFETY: all these requests write one integer of at most 32 bits to the live `value`.
-        let rc = unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut value) };
-        if rc == 0 { Ok(value) } else { Err(OpenError::from_io(IoError::last_os())) }
-    };
+    let ask = |request| ask(fd, request);
     let logical = ask(BLKSSZGET)?;
     // Old drivers know only the logical size; the others then say nothing more.
     Ok(BlockGeometry {

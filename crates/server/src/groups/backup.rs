@@ -37,12 +37,16 @@ pub fn path(asked: Option<&Path>, backups: Option<&Path>, before: &Before) -> Re
 /// # Errors
 /// It cannot be written.
 pub fn save(path: &Path, before: &Before, why: &str) -> Result<(), Problem> {
-    let mut text =
-        format!("# {} at sequence number {}, before `wattle {why}`\n\n", before.name, before.seqno)
-            .into_bytes();
-    text.retain(|byte| !byte.is_ascii_control() || *byte == b'\n');
+    write(path, &commented(before, why)).map_err(|error| not_written(path, &error))
+}
+
+/// A text with a comment of one line before it, whatever the names in that hold.
+fn commented(before: &Before, why: &str) -> Vec<u8> {
+    let comment = format!("# {} at sequence number {}, before `wattle {why}`", before.name, before.seqno);
+    let shown = comment.chars().filter(|c| !c.is_control());
+    let mut text = shown.chain("\n\n".chars()).collect::<String>().into_bytes();
     text.extend(&before.text);
-    write(path, &text).map_err(|error| not_written(path, &error))
+    text
 }
 
 /// The same beside a core whose clients are not to wait for the disk that backups go to. It may be
@@ -99,4 +103,23 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Problem> {
             "see the backup directory: `wattle vg restore --help` says where",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use wattle_format::lvm::{Id, Stamp, Vg};
+
+    use super::*;
+
+    /// A name of a member may have any character.
+    #[test]
+    fn a_backup_can_be_read_whatever_the_command_named() {
+        let stamp = Stamp { description: String::new(), host: "h".to_owned(), time: 1 };
+        let vg = Vg::new("data", Id::from_random([7; 32]), 8);
+        let before = Before { name: vg.name.clone(), id: vg.id, seqno: 1, text: vg.to_text(&stamp) };
+        for why in ["lv move data --from n\nb.img", "pv resize a\r\u{85}\u{7f}b", "vg rename data"] {
+            let text = commented(&before, why);
+            assert_eq!(Vg::parse(&text).map(|vg| vg.id), Ok(vg.id), "{why:?}");
+        }
+    }
 }

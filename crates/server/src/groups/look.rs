@@ -4,7 +4,7 @@ use wattle_control::MemberId;
 use wattle_control::lvm::GroupScan;
 use wattle_control::lvm::edit::{State, check_changeable};
 use wattle_control::scan::MemberOrigin;
-use wattle_control::{Code, MemberScan, Problem, Stack};
+use wattle_control::{Code, MemberScan, Problem, Stack, shell_word};
 use wattle_format::lvm::Id;
 
 /// The group called `name` or with this UUID, if it may be changed.
@@ -188,14 +188,19 @@ pub fn check_in_no_group(stack: &Stack, member: MemberId) -> Result<(), Problem>
     }
 }
 
-/// Where Linux sees these physical volumes of a group, for a command of LVM2's: a space before
-/// each.
+/// Where Linux sees these physical volumes of a group, as words of a command of LVM2's: a space
+/// before each.
 pub fn linux_names(stack: &Stack, group: &GroupScan, pvs: &[String]) -> String {
     let device = |name: &String| {
         let at = group.vg.pvs.iter().position(|pv| pv.name == *name)?;
-        Some(format!(" {}", linux_name(stack, group.devices[at]?)))
+        Some(format!(" {}", linux_word(stack, group.devices[at]?)))
     };
     pvs.iter().filter_map(device).collect()
+}
+
+/// The same of one of a scan's members, for a shell.
+pub fn linux_word(stack: &Stack, member: MemberId) -> String {
+    shell_word(&linux_name(stack, member))
 }
 
 /// What a physical volume is called where Linux sees it: a hint for its tools.

@@ -7,7 +7,7 @@ use wattle_control::lvm::file_system;
 use wattle_control::lvm::flags::{VolumeFlagChanges, set_flags};
 use wattle_control::lvm::plan::GroupPlan;
 use wattle_control::units::Units;
-use wattle_control::{Check, Code, Forced, Problem, Stack};
+use wattle_control::{Check, Code, Forced, Problem, Stack, shell_word};
 use wattle_format::lvm::{Lv, Stamp, Vg};
 use wattle_rt::{BufMut, Core};
 
@@ -65,7 +65,7 @@ pub async fn create(
         action: format!("lv create {volume}"),
         result,
         plan,
-        commands: vec![format!("lvcreate -n {name} -l {how_many}{striped} {vg_name}{on}")],
+        commands: vec![format!("lvcreate -n {name} -l {how_many}{striped} {}{on}", shell_word(&vg_name))],
         notes,
         step: None,
     })
@@ -170,7 +170,11 @@ pub async fn extend(
     let how_many = asked.as_asked(extents, got);
     let mut plan = GroupPlan::change(&stack.scan, group, after)?;
     let mut notes = asked.notes(more, more_wanted, got - had);
-    let commands = vec![format!("lvextend -l {how_many} {volume}{}", look::linux_names(stack, group, &on))];
+    let commands = vec![format!(
+        "lvextend -l {how_many} {}{}",
+        shell_word(volume),
+        look::linux_names(stack, group, &on)
+    )];
     let result = format!("volume {volume}: {}", size(&group.vg, got, units));
     let had_bytes = had.saturating_mul(group.vg.extent_sectors).saturating_mul(512);
     let left = stack.zero_what_was_left(core, &mut plan, name, had_bytes).await?;
@@ -215,7 +219,7 @@ pub async fn reduce(
         action: format!("lv reduce {volume}"),
         result: format!("volume {volume}: {}", size(&group.vg, extents, units)),
         plan: GroupPlan::change(&stack.scan, &group, after)?,
-        commands: vec![format!("lvreduce -l {extents} {volume}")],
+        commands: vec![format!("lvreduce -l {extents} {}", shell_word(volume))],
         notes,
         step: None,
     })
@@ -292,7 +296,7 @@ pub async fn remove(
         action: format!("lv remove {volume}"),
         result: format!("volume {volume}: gone"),
         plan: GroupPlan::change(&stack.scan, &group, after)?,
-        commands: vec![format!("lvremove {volume}")],
+        commands: vec![format!("lvremove {}", shell_word(volume))],
         notes,
         step: None,
     })
@@ -312,7 +316,7 @@ pub fn rename(stack: &Stack, volume: &str, to: &str) -> Result<GroupChange, Prob
         action: format!("lv rename {volume}"),
         result: format!("volume {}/{to}, which was {volume}", group.vg.name),
         plan: GroupPlan::change(&stack.scan, group, after)?,
-        commands: vec![format!("lvrename {} {name} {to}", group.vg.name)],
+        commands: vec![format!("lvrename {} {} {to}", shell_word(&group.vg.name), shell_word(name))],
         notes: Vec::new(),
         step: None,
     })
@@ -357,7 +361,7 @@ pub fn flags(stack: &Stack, volume: &str, flags: VolumeFlags) -> Result<GroupCha
         action: format!("lv activate-flags {volume}"),
         result: format!("volume {volume}: {}", said.join(", ")),
         plan: GroupPlan::change(&stack.scan, group, after)?,
-        commands: vec![format!("lvchange{options} {volume}")],
+        commands: vec![format!("lvchange{options} {}", shell_word(volume))],
         notes: Vec::new(),
         step: None,
     })

@@ -4,7 +4,7 @@ use wattle_control::lvm::edit::State;
 use wattle_control::lvm::plan::GroupPlan;
 use wattle_control::lvm::relocate::{WantedMove, next_step};
 use wattle_control::units::Units;
-use wattle_control::{Code, Problem, Stack};
+use wattle_control::{Code, Problem, Stack, shell_word};
 
 use super::change::GroupChange;
 use super::look;
@@ -40,7 +40,7 @@ pub fn decide(
     let step = next_step(&group.vg, WantedMove { from: &from_name, volume, on: &on, extents_max })?;
     let Some(step) = step else { return Err(nothing(name, from, begun)) };
     let moved_bytes = step.extents.saturating_mul(extent_bytes);
-    let of = volume.map_or(String::new(), |volume| format!(" -n {volume}"));
+    let of = volume.map_or(String::new(), |volume| format!(" -n {}", shell_word(volume)));
     let (source, targets) =
         (look::linux_names(stack, group, &[from_name]), look::linux_names(stack, group, &on));
     Ok(GroupChange {

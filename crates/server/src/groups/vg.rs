@@ -8,7 +8,7 @@ use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::edit::{self, NewPv, State};
 use wattle_control::lvm::physical::AreaScan;
 use wattle_control::lvm::plan::{self, ChangeTarget, GroupPlan};
-use wattle_control::{Code, Forced, Problem, Stack};
+use wattle_control::{Code, Forced, Problem, Stack, shell_word};
 use wattle_format::lvm::Vg;
 use wattle_format::lvm::label::Extension;
 use wattle_rt::Core;
@@ -48,7 +48,7 @@ pub struct Joining {
     pub places: Vec<ChangeTarget>,
     /// The same, as its text names them.
     pub pvs: Vec<NewPv>,
-    /// Their names where Linux sees them.
+    /// Their names where Linux sees them, as words of a command.
     pub devices: Vec<String>,
     /// What to know.
     pub notes: Vec<String>,
@@ -78,7 +78,7 @@ pub async fn joining(
             }
         };
         joining.pvs.push(pv::member_of_group(stack, &place, extent_sectors));
-        joining.devices.push(look::linux_name(stack, member));
+        joining.devices.push(look::linux_word(stack, member));
         joining.places.push(place);
     }
     if joining.places.is_empty() {
@@ -120,7 +120,7 @@ pub async fn extend(
         action: format!("vg extend {name}"),
         result: format!("volume group {name}: {extents} extents more"),
         plan,
-        commands: vec![format!("vgextend {name} {}", joining.devices.join(" "))],
+        commands: vec![format!("vgextend {} {}", shell_word(name), joining.devices.join(" "))],
         notes: joining.notes,
         step: None,
     })
@@ -150,7 +150,7 @@ fn complete(stack: &Stack, group: &GroupScan) -> Result<GroupChange, Problem> {
         after,
         &format!("vg extend {name}"),
         &format!("volume group {name}: nothing joins it; what a command left unfinished is complete now"),
-        &format!("vgck --updatemetadata {name}"),
+        &format!("vgck --updatemetadata {}", shell_word(name)),
     )
 }
 
@@ -179,7 +179,7 @@ pub fn reduce(stack: &Stack, group: &str, on: &[String]) -> Result<GroupChange, 
         action: format!("vg reduce {name}"),
         result: format!("volume group {name}: without {device}"),
         plan: GroupPlan::change(&stack.scan, group, after)?,
-        commands: vec![format!("vgreduce {name} {device}")],
+        commands: vec![format!("vgreduce {} {}", shell_word(name), shell_word(&device))],
         notes: Vec::new(),
         step: None,
     })

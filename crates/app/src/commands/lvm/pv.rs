@@ -54,7 +54,7 @@ fn names(places: &[ChangeTarget]) -> String {
 
 fn command(stack: &Stack, place: &ChangeTarget) -> String {
     let start = place.label.data_areas.first().map_or(0, |area| area.offset_bytes);
-    format!("pvcreate --dataalignment {}k {}", start >> 10, look::linux_name(stack, place.member))
+    format!("pvcreate --dataalignment {}k {}", start >> 10, look::linux_word(stack, place.member))
 }
 
 /// # Errors
@@ -65,7 +65,7 @@ pub fn remove(access: &MemberAccess, args: &ChangeArgs, screen: Screen) -> Resul
         for member in look::devices(stack, &args.on)? {
             look::check_in_no_group(stack, member)?;
             places.push(physical(stack, member, CommitRole::Goes)?);
-            commands.push(format!("pvremove {}", look::linux_name(stack, member)));
+            commands.push(format!("pvremove {}", look::linux_word(stack, member)));
         }
         let action = format!("pv remove {}", names(&places));
         let result = format!("{}: no physical volume any more", names(&places));
@@ -105,7 +105,7 @@ pub fn resize(access: &MemberAccess, args: &ChangeArgs, screen: Screen) -> Resul
         place.label.device_bytes = size_bytes;
         let action = format!("pv resize {}", place.name);
         let result = format!("{}: physical volume of {}", place.name, screen.units.show(size_bytes));
-        let commands = vec![format!("pvresize {}", look::linux_name(stack, member))];
+        let commands = vec![format!("pvresize {}", look::linux_word(stack, member))];
         let plan = match look::group_of(stack, member) {
             None => {
                 look::check_in_no_group(stack, member)?;

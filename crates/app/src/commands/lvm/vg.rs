@@ -5,7 +5,7 @@ use wattle_control::lvm::edit::{self, State};
 use wattle_control::lvm::plan::{self, Before, ChangeTarget, GroupPlan};
 use wattle_control::members::MemberAccess;
 use wattle_control::units::Units;
-use wattle_control::{Code, Problem, Stack};
+use wattle_control::{Code, Problem, Stack, shell_word};
 use wattle_server::groups::vg::{check_name_free, joining, simple};
 use wattle_server::groups::{GroupChange, backup, look};
 use wattle_server::ids::random_id;
@@ -75,7 +75,7 @@ pub fn remove(access: &MemberAccess, args: &GroupArgs, screen: Screen) -> Result
             action: format!("vg remove {name}"),
             result: format!("volume group {name}: gone; its physical volumes are in none"),
             plan: GroupPlan { before: Some(Before::of(group)), after: None, places },
-            commands: vec![format!("vgremove {name}")],
+            commands: vec![format!("vgremove {}", shell_word(name))],
             notes: Vec::new(),
             step: None,
         })
@@ -102,7 +102,7 @@ pub fn export(
             after,
             &format!("vg {word} {name}"),
             &format!("volume group {name}: {word}ed"),
-            &format!("vg{word} {name}"),
+            &format!("vg{word} {}", shell_word(name)),
         )
     })
 }
@@ -115,13 +115,13 @@ pub fn restore(access: &MemberAccess, args: &RestoreArgs, screen: Screen) -> Res
     work::change(access, &args.change, screen, &async |_, stack, _| {
         let forced = members::forced(&args.change.force);
         let plan = plan::restore(&stack.scan, &stack.groups, (name, &text), forced)?;
-        let file = args.file.display();
+        let (file, word) = (args.file.display(), shell_word(&wattle_rt::text_of_path(&args.file)));
         Ok(GroupChange {
             action: format!("vg restore {name}"),
             result: format!("volume group {name}: as in {file}"),
             notes: restored_notes(stack, &plan),
             plan,
-            commands: vec![format!("vgcfgrestore --file {file} {name}")],
+            commands: vec![format!("vgcfgrestore --file {word} {}", shell_word(name))],
             step: None,
         })
     })

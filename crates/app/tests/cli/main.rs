@@ -36,6 +36,7 @@ mod get_durable;
 mod get_twins;
 mod gone_clients;
 mod group_changes;
+mod group_claims;
 mod group_orders;
 mod growing;
 mod hangs;

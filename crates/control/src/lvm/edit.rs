@@ -301,7 +301,7 @@ pub fn remove_physical(vg: &Vg, pv: &Id, shown: &dyn Display) -> Result<Vg, Prob
 }
 
 /// Names of the LVs that use a PV or an LV.
-fn users<'a>(vg: &'a Vg, name: &'a str) -> impl Iterator<Item = &'a str> {
+pub(super) fn users<'a>(vg: &'a Vg, name: &'a str) -> impl Iterator<Item = &'a str> {
     let uses = move |lv: &&Lv| lv.segments.iter().any(|segment| segment.kind.references().contains(&name));
     vg.lvs.iter().filter(uses).map(|lv| lv.name.as_str())
 }

@@ -3,8 +3,9 @@
 //!
 //! The rules: a text is whole or does not count; of a group's whole texts the one with the highest
 //! sequence number counts, wherever it is; a physical volume belongs to the group whose text names
-//! its id. Two members with one id are a copy and its original: which is which cannot be told, so
-//! neither is used.
+//! its id. Where the texts of several groups do, its own areas tell which group took it last.
+//! Two members with one id are a copy and its original: which is which cannot be told, so neither
+//! is used.
 
 use std::collections::BTreeMap;
 
@@ -75,14 +76,16 @@ impl GroupScan {
     }
 
     /// Whether a physical volume is none of its own any more: the text that counts does not name
-    /// it, and what it has of the group is older. So a cut leaves it that comes between the commit
-    /// and what follows it.
+    /// it, and what it has of the group is older, with no volume on it. So a cut leaves it that
+    /// comes between the commit and what follows it. One that holds volumes by its own text did not
+    /// leave: the group went on without it.
     #[must_use]
     pub fn has_left(&self, physical: &PhysicalVolume) -> bool {
-        let mut texts = physical.areas.iter().filter_map(|area| area.text.as_ref()).peekable();
-        self.vg.pvs.iter().all(|pv| pv.id != physical.label.id)
-            && texts.peek().is_some()
-            && texts.all(|(_, vg)| vg.id == self.vg.id && vg.seqno < self.vg.seqno)
+        let is_older = |vg: &Vg| vg.id == self.vg.id && vg.seqno < self.vg.seqno;
+        self.problem.is_none()
+            && self.vg.pv_of(physical.label.id).is_none()
+            && physical.texts().all(is_older)
+            && physical.own_group().is_some_and(|own| physical.volumes_of(own).is_empty())
     }
 
     /// The full name of a volume: `group/volume`.
@@ -204,6 +207,11 @@ pub(crate) fn assemble(members: &[(MemberId, &str, &PhysicalVolume)]) -> Groups 
             groups.groups.push(group);
         }
     }
+    let elsewhere = settle_claims(&mut groups.groups, members);
+    for (at, group) in groups.groups.iter_mut().enumerate() {
+        let of_group = elsewhere.iter().filter(|(group, _)| *group == at);
+        group.notes = of_group.map(|(_, note)| note.clone()).chain(notes(group, members)).collect();
+    }
     note_same_names(&mut groups.groups);
     for (ix, name, physical) in members {
         let known = |group: &GroupScan| group.vg.pvs.iter().any(|pv| pv.id == physical.label.id);
@@ -213,6 +221,51 @@ pub(crate) fn assemble(members: &[(MemberId, &str, &PhysicalVolume)]) -> Groups 
         }
     }
     groups
+}
+
+/// Leaves a physical volume that several groups name to the one that its own areas name: a drive
+/// of an earlier group of its that comes back does not bring it along. The notes of those that do
+/// without it, by their place.
+///
+/// Invariant: no physical volume is used in two groups.
+fn settle_claims(
+    groups: &mut [GroupScan],
+    members: &[(MemberId, &str, &PhysicalVolume)],
+) -> Vec<(usize, String)> {
+    let mut notes = Vec::new();
+    for (member, name, physical) in members {
+        let claim = |(at, group): (usize, &GroupScan)| {
+            Some((at, group.devices.iter().position(|device| *device == Some(*member))?))
+        };
+        let claims: Vec<_> = groups.iter().enumerate().filter_map(claim).collect();
+        if claims.len() < 2 {
+            continue;
+        }
+        let says_so = |(at, _): &&(usize, usize)| {
+            let id = groups[*at].vg.id;
+            physical.texts().any(|vg| vg.id == id && vg.pv_of(physical.label.id).is_some())
+        };
+        let own: Vec<_> = claims.iter().filter(says_so).copied().collect();
+        match own[..] {
+            [(owner, _)] => {
+                let of = groups[owner].vg.name.clone();
+                for (at, pv) in claims.into_iter().filter(|(at, _)| *at != owner) {
+                    let group = &mut groups[at];
+                    (group.devices[pv], group.sizes_bytes[pv], group.older[pv]) = (None, None, None);
+                    let why = "by its own text, and is not used for this one, whose text is from before";
+                    notes.push((at, format!("{name} belongs to the group {of} now, {why}")));
+                }
+            }
+            _ => {
+                let of: Vec<_> = claims.iter().map(|(at, _)| groups[*at].vg.name.clone()).collect();
+                for (at, _) in claims {
+                    let problem = || problems::claimed_twice(name, &of);
+                    groups[at].problem.get_or_insert_with(problem);
+                }
+            }
+        }
+    }
+    notes
 }
 
 fn one_group(
@@ -280,7 +333,7 @@ fn one_group(
     let older = vg.pvs.iter().zip(&found).map(|(pv, found)| older(pv, found)).collect();
     let size = |ix: MemberId| members.iter().find(|(at, ..)| *at == ix).map(|(.., found)| found.size_bytes);
     let sizes = found.iter().map(|found| found.first().and_then(|&ix| size(ix)));
-    let mut group = GroupScan {
+    Some(GroupScan {
         sizes_bytes: sizes.collect(),
         older,
         volumes: vg.lvs.iter().map(|lv| (lv.id, VolumeState::default())).collect(),
@@ -293,12 +346,12 @@ fn one_group(
         problem,
         is_overtaken: false,
         is_in_doubt: false,
-    };
-    group.notes = notes(&group, &name_of);
-    Some(group)
+    })
 }
 
-fn notes<'a>(group: &GroupScan, name_of: &dyn Fn(MemberId) -> &'a str) -> Vec<String> {
+fn notes(group: &GroupScan, members: &[(MemberId, &str, &PhysicalVolume)]) -> Vec<String> {
+    let found = |ix: MemberId| members.iter().find(|(at, ..)| *at == ix);
+    let name_of = |ix: MemberId| found(ix).map_or("-", |(_, name, _)| *name);
     let mut notes = Vec::new();
     let missing = group.missing();
     if !missing.is_empty() {
@@ -341,12 +394,34 @@ fn notes<'a>(group: &GroupScan, name_of: &dyn Fn(MemberId) -> &'a str) -> Vec<St
                 ));
                 continue;
             }
+            Standing::Older { seqno } if !left_with(group, found(*ix)).is_empty() => {
+                notes.push(format!(
+                    "metadata area {} of {} holds an older text ({seqno} of {}), by which {} lie on it, and the group's text does not \
+                     name it: the group ran without it; given alone it shows what it holds",
+                    at + 1,
+                    name_of(*ix),
+                    group.vg.seqno,
+                    left_with(group, found(*ix)).join(", ")
+                ));
+                continue;
+            }
             Standing::Older { seqno } => format!("holds an older text ({seqno} of {})", group.vg.seqno),
             _ => "holds no text that counts".to_owned(),
         };
         notes.push(format!("metadata area {} of {} {what}; the others are enough", at + 1, name_of(*ix)));
     }
     notes
+}
+
+/// The volumes that lie on a physical volume by its own text, of which the group's does not know.
+fn left_with<'a>(
+    group: &GroupScan,
+    found: Option<&'a (MemberId, &'a str, &'a PhysicalVolume)>,
+) -> Vec<&'a str> {
+    let Some((_, _, physical)) = found else { return Vec::new() };
+    let is_named = group.vg.pv_of(physical.label.id).is_some();
+    let own = physical.own_group().filter(|own| !is_named && own.id == group.vg.id);
+    own.map_or(Vec::new(), |own| physical.volumes_of(own))
 }
 
 /// Volumes are found by `group/volume`.

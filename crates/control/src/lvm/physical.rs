@@ -5,6 +5,7 @@ use wattle_format::lvm::label::{Area, LabelError};
 use wattle_format::lvm::text::MAX_BYTES as TEXT_BYTES_MAX;
 use wattle_format::lvm::{AreaState, Label, Vg};
 
+use super::edit;
 use super::plan::say_in_a_group;
 use crate::members::Member;
 use crate::nodes::MemberId;
@@ -52,6 +53,23 @@ pub struct AreaScan {
 }
 
 impl PhysicalVolume {
+    /// What its metadata areas say, as far as they are whole.
+    pub fn texts(&self) -> impl Iterator<Item = &Vg> {
+        self.areas.iter().filter_map(|area| area.text.as_ref()).map(|(_, vg)| vg)
+    }
+
+    /// The group that it is in by its own newest text.
+    #[must_use]
+    pub fn own_group(&self) -> Option<&Vg> {
+        self.texts().filter(|vg| vg.pv_of(self.label.id).is_some()).max_by_key(|vg| vg.seqno)
+    }
+
+    /// Names of the volumes that lie on it by this text.
+    #[must_use]
+    pub fn volumes_of<'a>(&self, vg: &'a Vg) -> Vec<&'a str> {
+        vg.pv_of(self.label.id).map_or(Vec::new(), |pv| edit::users(vg, &pv.name).collect())
+    }
+
     /// Whether it is what is `known` of it, but for areas that have this text by now.
     #[must_use]
     pub(crate) fn is_as_known(&self, known: &Self, text: &[u8]) -> bool {

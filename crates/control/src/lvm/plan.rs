@@ -110,6 +110,13 @@ impl GroupPlan {
             let member =
                 member.ok_or_else(|| problems::missing_physical(&group.vg.name, &group.missing()))?;
             let physical = members.physical(member);
+            let other = physical.into_iter().flat_map(PhysicalVolume::texts);
+            let mut other = other.filter(|vg| vg.id != group.vg.id && vg.pv_of(pv.id).is_some());
+            // Invariant: no text is written over that of another group which the place is in.
+            if let Some(other) = other.next() {
+                let of = [group.vg.name.clone(), other.name.clone()];
+                return Err(problems::claimed_twice(members.name(member), &of));
+            }
             let texts = physical.iter().flat_map(|of| &of.areas).filter_map(|area| area.text.as_ref());
             let mut texts = texts.filter(|(_, vg)| vg.id == group.vg.id);
             // Invariant: on no place does a text follow another than the one it was decided from.

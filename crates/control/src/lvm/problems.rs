@@ -77,6 +77,38 @@ pub(super) fn duplicate_physical(group: &str, id: &str, members: &[&str]) -> Pro
     )
 }
 
+pub(super) fn claimed_twice(member: &str, groups: &[String]) -> Problem {
+    Problem::new(
+        Code::SplitVolumeGroup,
+        format!("{member} is a physical volume of {} at once", groups.join(" and of ")),
+        "the texts of several groups name it, and its own metadata areas do not tell which of them it is in now",
+        "give only the physical volumes of the group that it is in",
+    )
+    .of_member(member)
+}
+
+pub(super) fn extents_on_area(member: &str) -> Problem {
+    Problem::new(
+        Code::BadVolume,
+        format!("{member}: its extents would lie on its metadata area"),
+        "a volume there would be written over by the next change of the group, and the group's text by the volume",
+        "make it fewer extents (`wattle pv resize`, `pvresize`); volumes that have the last ones are moved first (`wattle lv move`)",
+    )
+    .of_member(member)
+}
+
+/// Another process changed a group between a commit and the look at what came of it.
+pub(crate) fn overtaken_afterwards(group: &str) -> Problem {
+    Problem::new(
+        Code::GroupInDoubt,
+        format!("{group}: another process changed its LVM2 metadata at the same time"),
+        "the group's text is neither the one before this change nor the one after it, so that this change may be lost; the group is not \
+         changed from here any more, and what would be lost is only read",
+        "find that process (`wattle vg list` shows the group as it is now); stop the server of the group and start it again, and \
+         repeat the command if its change is not there",
+    )
+}
+
 pub(super) fn impossible_group(group: &str, found: &[lvm::GroupProblem]) -> Problem {
     let found: Vec<_> = found.iter().take(3).map(ToString::to_string).collect();
     Problem::new(

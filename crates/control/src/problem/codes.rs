@@ -249,7 +249,8 @@ codes! {
          image beside its disk. Volumes made of both would mix old and new data. Give only the one you trust.";
     SplitVolumeGroup = 121, Refused, "copies of a volume group's metadata contradict each other",
         "Two metadata areas hold different texts with the same sequence number: the group was changed on two machines, each of \
-         which saw a part of its physical volumes. Give only those of one side.";
+         which saw a part of its physical volumes. Give only those of one side. Or the texts of several groups name one physical \
+         volume, which does not tell itself in which it is: give those of one group.";
     DamagedVolumeGroup = 122, Failed, "a volume group's metadata is damaged",
         "A label, a metadata area or the text in it does not hold: a checksum, a size, or volumes that cannot be as they are described. \
          Every physical volume usually has a copy of the text, and LVM2 keeps backups in /etc/lvm/backup and /etc/lvm/archive.";

@@ -7,6 +7,7 @@ mod bad_input;
 mod bitmap;
 mod commit;
 mod fixtures;
+mod group_claims;
 mod group_orders;
 mod integrity;
 mod journal;

@@ -248,6 +248,12 @@ impl Vg {
         self.pvs.iter().find(|pv| pv.name == name)
     }
 
+    /// The PV of an id, as labels have it.
+    #[must_use]
+    pub fn pv_of(&self, id: Id) -> Option<&Pv> {
+        self.pvs.iter().find(|pv| pv.id == id)
+    }
+
     /// Whether an LV is an operator's volume, not a part of one. An old snapshot is known by the
     /// name of its store, which is hidden, and not by that of what ties the store to its origin,
     /// which is not; while it is merged it is not shown at all.

@@ -1,8 +1,8 @@
 //! What an operator means by the name of a group, a volume, or what a physical volume is on.
 
 use wattle_control::MemberId;
-use wattle_control::lvm::GroupScan;
 use wattle_control::lvm::edit::{State, check_changeable};
+use wattle_control::lvm::{GroupScan, PhysicalVolume};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::{Code, MemberScan, Problem, Stack, shell_word};
 use wattle_format::lvm::Id;
@@ -155,10 +155,17 @@ fn one_physical(stack: &Stack, group: &GroupScan, name: &str) -> Result<String, 
     })
 }
 
-/// The group that a member belongs to.
+/// The group that a member belongs to, or else one that names it.
 pub fn group_of(stack: &Stack, member: MemberId) -> Option<&GroupScan> {
     let id = stack.scan.members[member].physical.as_ref()?.label.id;
-    stack.groups.iter().find(|group| group.vg.pvs.iter().any(|pv: &wattle_format::lvm::Pv| pv.id == id))
+    let has_it = |group: &&GroupScan| group.devices.contains(&Some(member));
+    let names_it = |group: &&GroupScan| group.vg.pv_of(id).is_some();
+    stack.groups.iter().find(has_it).or_else(|| stack.groups.iter().find(names_it))
+}
+
+/// Whether what a physical volume has of a group is from before it left.
+pub fn has_left(stack: &Stack, physical: &PhysicalVolume) -> bool {
+    stack.groups.iter().any(|group| group.has_left(physical))
 }
 
 /// Refuses a physical volume that is in a group, or says that it is.

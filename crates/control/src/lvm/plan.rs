@@ -1,6 +1,8 @@
 //! What a change of a volume group writes, device by device: made from what was seen, shown or
 //! carried out as it is.
 
+use std::ops::Range;
+
 use wattle_format::lvm::area::{Commit, Header};
 use wattle_format::lvm::label::Area;
 use wattle_format::lvm::segment::Stripe;
@@ -139,6 +141,13 @@ impl GroupPlan {
         let found = after.problems();
         if !found.is_empty() {
             return Err(problems::impossible_group(&after.name, &found));
+        }
+        // Invariant: no extent lies on an area that texts are written to.
+        for place in &self.places {
+            let pv = after.pv_of(place.label.id);
+            if pv.is_some_and(|pv| !is_clear_of_areas(&place.label, pv, after.extent_sectors)) {
+                return Err(problems::extents_on_area(&place.name));
+            }
         }
         Ok(Self { after: Some(after), ..self })
     }
@@ -341,11 +350,20 @@ fn not_in_a_group(label: &Label) -> Label {
 /// Whether the extents of a text lie where the label has room for them: on the device, and on no
 /// metadata area.
 fn has_room(label: &Label, pv: &Pv, extent_sectors: u64) -> bool {
-    let start = pv.pe_start.saturating_mul(512);
-    let end = pv.pe_count.saturating_mul(extent_sectors).saturating_mul(512).saturating_add(start);
+    extents_bytes(pv, extent_sectors).end <= label.device_bytes
+        && is_clear_of_areas(label, pv, extent_sectors)
+}
+
+fn is_clear_of_areas(label: &Label, pv: &Pv, extent_sectors: u64) -> bool {
+    let Range { start, end } = extents_bytes(pv, extent_sectors);
     let clear =
         |area: &Area| area.offset_bytes.saturating_add(area.size_bytes) <= start || area.offset_bytes >= end;
-    end <= label.device_bytes && label.metadata_areas.iter().all(clear)
+    label.metadata_areas.iter().all(clear)
+}
+
+fn extents_bytes(pv: &Pv, extent_sectors: u64) -> Range<u64> {
+    let start = pv.pe_start.saturating_mul(512);
+    start..pv.pe_count.saturating_mul(extent_sectors).saturating_mul(512).saturating_add(start)
 }
 
 /// The change that gives a group an earlier text back, from a backup: on the physical volumes that

@@ -6,6 +6,7 @@ use wattle_control::lvm::edit::{State, check_changeable, resize_physical};
 use wattle_control::lvm::plan::{ChangeTarget, GroupPlan};
 use wattle_control::members::MemberAccess;
 use wattle_control::{Check, Code, Problem, Stack};
+use wattle_format::lvm::Label;
 use wattle_server::groups::pv::{is_unused_physical, new_physical, size_bytes};
 use wattle_server::groups::{GroupChange, look};
 
@@ -115,7 +116,7 @@ pub fn resize(access: &MemberAccess, args: &ChangeArgs, screen: Screen) -> Resul
             Some(group) => {
                 check_changeable(group, State::Here)?;
                 let pe_count = match group.vg.pvs.iter().find(|pv| pv.id == place.label.id) {
-                    Some(pv) => extents(size_bytes, pv.pe_start, group.vg.extent_sectors),
+                    Some(pv) => extents(&place.label, pv.pe_start, group.vg.extent_sectors),
                     None => 0,
                 };
                 let after = resize_physical(&group.vg, &place.label.id, size_bytes / 512, pe_count)?;
@@ -130,8 +131,11 @@ pub fn resize(access: &MemberAccess, args: &ChangeArgs, screen: Screen) -> Resul
     })
 }
 
-fn extents(size_bytes: u64, pe_start: u64, extent_sectors: u64) -> u64 {
-    (size_bytes / 512).saturating_sub(pe_start).checked_div(extent_sectors).unwrap_or(0)
+/// How many extents there is room for: up to the end, or a metadata area before it.
+fn extents(label: &Label, pe_start: u64, extent_sectors: u64) -> u64 {
+    let areas = label.metadata_areas.iter().map(|area| area.offset_bytes / 512);
+    let end = areas.filter(|at| *at >= pe_start).fold(label.device_bytes / 512, u64::min);
+    end.saturating_sub(pe_start).checked_div(extent_sectors).unwrap_or(0)
 }
 
 /// A member that is a physical volume.

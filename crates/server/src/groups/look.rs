@@ -185,9 +185,22 @@ pub fn check_in_no_group(stack: &Stack, member: MemberId) -> Result<(), Problem>
     }
     let in_vg =
         |id: &Id| format!("the label of {id} says so, and no text of that group is among the members");
-    let physical = seen.physical.as_ref();
-    let has_left = physical.is_some_and(|found| stack.groups.iter().any(|group| group.has_left(found)));
-    match physical.map(|physical| &physical.label).filter(|_| !has_left) {
+    let physical = seen.physical.as_ref().filter(|found| !has_left(stack, found));
+    if let Some((own, physical)) = physical.and_then(|found| Some((found.own_group()?, found))) {
+        let volumes = physical.volumes_of(own);
+        let holds =
+            if volumes.is_empty() { String::new() } else { format!(" and holds {}", volumes.join(", ")) };
+        let why = format!(
+            "by its own text, sequence number {}, it belongs to {}{holds}: that would be gone",
+            own.seqno, own.name
+        );
+        return refuse(
+            why,
+            "give it alone, or with the group's other physical volumes, to see what it holds; take it out there first (`wattle vg \
+             reduce`), or end that group (`wattle vg remove`)",
+        );
+    }
+    match physical.map(|physical| &physical.label) {
         Some(label) if label.extension.as_ref().is_some_and(wattle_format::lvm::label::Extension::in_vg) => {
             refuse(in_vg(&label.id), "give the group's other physical volumes too")
         }

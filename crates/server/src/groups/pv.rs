@@ -3,7 +3,7 @@
 use wattle_control::MemberId;
 use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::edit::NewPv;
-use wattle_control::lvm::physical::PhysicalVolume;
+use wattle_control::lvm::physical::{AreaScan, PhysicalVolume};
 use wattle_control::lvm::plan::{ChangeTarget, From};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::{Check, Code, Forced, MemberScan, Problem, Stack};
@@ -87,8 +87,21 @@ pub fn member_of_group(stack: &Stack, place: &ChangeTarget, extent_sectors: u64)
 pub fn is_unused_physical(seen: &MemberScan) -> bool {
     let is_empty =
         |physical: &PhysicalVolume| physical.areas.iter().all(|area| area.state == AreaState::Empty);
+    is_only_physical(seen) && seen.physical.as_ref().is_some_and(is_empty)
+}
+
+/// Whether a physical volume can join a group as it is: nothing else is on it, and its areas hold
+/// nothing, or what it had of a group that it left.
+pub fn can_join(stack: &Stack, seen: &MemberScan) -> bool {
+    let is_empty = |area: &AreaScan| matches!(area.state, AreaState::Empty | AreaState::Ignored);
+    let is_free =
+        |physical: &PhysicalVolume| physical.areas.iter().all(is_empty) || look::has_left(stack, physical);
+    is_only_physical(seen) && seen.physical.as_ref().is_some_and(is_free)
+}
+
+fn is_only_physical(seen: &MemberScan) -> bool {
     let only_that = seen.superblocks.is_empty() && seen.damaged.is_empty() && seen.signatures.len() == 1;
-    only_that && seen.unreadable.is_empty() && seen.physical.as_ref().is_some_and(is_empty)
+    only_that && seen.unreadable.is_empty()
 }
 
 /// Refuses a member that something is on, unless the operator insists; then tells what.

@@ -68,7 +68,9 @@ pub async fn joining(
     let mut joining = Joining { places: Vec::new(), pvs: Vec::new(), devices: Vec::new(), notes: Vec::new() };
     for member in members {
         look::check_in_no_group(stack, member)?;
-        let place = match ChangeTarget::of(&stack.scan, member, CommitRole::Belongs) {
+        let as_it_is = ChangeTarget::of(&stack.scan, member, CommitRole::Belongs);
+        // A label stays when a table or a file system is made beside it.
+        let place = match as_it_is.filter(|_| pv::can_join(stack, &stack.scan.members[member])) {
             Some(place) => place,
             None => {
                 let (mut place, notes) = pv::new_physical(core, stack, member, forced).await?;

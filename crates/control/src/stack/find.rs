@@ -72,6 +72,14 @@ impl NamedVolume {
 }
 
 impl Stack {
+    /// Whether a volume, or a member of whatever, is called so.
+    #[must_use]
+    pub fn has_name(&self, name: &str) -> bool {
+        let is_last = |path: &str| path.rsplit('/').next() == Some(name);
+        self.volumes().iter().any(|volume| volume.is_called(name))
+            || self.scan.members.iter().any(|seen| seen.member.name == name || is_last(&seen.member.name))
+    }
+
     /// Every volume there is, or would be.
     #[must_use]
     pub fn volumes(&self) -> Vec<NamedVolume> {

@@ -128,7 +128,7 @@ pub fn device(stack: &Stack, name: &str) -> Result<MemberId, Problem> {
 }
 
 /// Names in the group's text of the physical volumes that an operator names: by what they are on,
-/// their UUIDs, or these names.
+/// their UUIDs, or, where nothing else is called so, these names.
 ///
 /// # Errors
 /// One is none of the group's.
@@ -138,7 +138,12 @@ pub fn physical(stack: &Stack, group: &GroupScan, names: &[String]) -> Result<Ve
 
 fn one_physical(stack: &Stack, group: &GroupScan, name: &str) -> Result<String, Problem> {
     let pvs = || group.vg.pvs.iter().zip(&group.devices);
-    if let Some((pv, _)) = pvs().find(|(pv, _)| pv.name == name || pv.id.to_string() == name) {
+    if let Some((pv, _)) = pvs().find(|(pv, _)| pv.id.to_string() == name) {
+        return Ok(pv.name.clone());
+    }
+    // LVM2's own names look like those of files: a drive that is called so is what is meant.
+    let called = pvs().find(|(pv, _)| pv.name == name && !stack.has_name(name));
+    if let Some((pv, _)) = called {
         return Ok(pv.name.clone());
     }
     let member = device(stack, name)?;

@@ -2,7 +2,8 @@
 //! a crash leaves the old text or the new one (docs/formats.md §11.2).
 //!
 //! Three steps, each durable on every device before the next one begins: the text into free space
-//! of every area; headers that name it beside the old one; headers that name it alone. A reader
+//! of every area; headers that name it beside the old one; headers that name it alone. Before each
+//! header what was written is read back: not every writer of a drive keeps locks. A reader
 //! takes the highest sequence number among whole texts, so the group is the new one from the first
 //! header of the last step on. Labels follow: what they say only repeats the text.
 
@@ -69,7 +70,8 @@ impl fmt::Display for CommitStep {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// It is not as it was when the change was decided. Nothing of its metadata was written.
+    /// It is not as it was when the change was decided, or as this commit left it a moment ago. No
+    /// header was written that names the new text alone.
     #[error("{name}: its LVM2 metadata is not what it was a moment ago")]
     Changed {
         /// The physical volume.
@@ -196,6 +198,13 @@ pub async fn commit(core: &Core, text: &[u8], sites: &[CommitSite]) -> Result<Ve
     let mut failures = Vec::new();
     for step in [CommitStep::Text, CommitStep::Precommit, CommitStep::Commit] {
         for (at, site) in sites.iter().enumerate() {
+            match check_written(core, step, site, areas.iter().filter(|area| area.site == at)).await {
+                Err(CommitError::Read { source, .. }) => {
+                    failures.push(format!("{}: reading back what was written: {source}", site.name));
+                    areas.retain(|area| area.site != at);
+                }
+                read_back => read_back?,
+            }
             if let Err(error) =
                 write_step(core, step, &site.device, areas.iter().filter(|a| a.site == at)).await
             {
@@ -322,6 +331,37 @@ pub(super) async fn check_unchanged(
                 return Err(changed());
             }
         }
+    }
+    Ok(())
+}
+
+/// Whether what the steps before `step` wrote is there, and no other header: what another process
+/// wrote in between is not made the text of a header that has another checksum.
+async fn check_written(
+    core: &Core,
+    step: CommitStep,
+    site: &CommitSite,
+    areas: impl Iterator<Item = &AreaCommit> + Clone,
+) -> Result<(), CommitError> {
+    let is_there = async |offset_bytes, bytes: &[u8]| {
+        let found = read(core, &site.device, offset_bytes, bytes.len()).await;
+        let found = found.map_err(|source| CommitError::Read { name: site.name.clone(), source })?;
+        if found[..] == *bytes { Ok(()) } else { Err(CommitError::Changed { name: site.name.clone() }) }
+    };
+    match step {
+        CommitStep::Text => return Ok(()),
+        CommitStep::Precommit if areas.clone().next().is_some() => {
+            check_unchanged(core, std::iter::once(site)).await?;
+        }
+        CommitStep::Precommit => {}
+        CommitStep::Commit => {
+            for AreaCommit { commit, .. } in areas.clone() {
+                is_there(commit.precommit.start(), commit.precommit.bytes()).await?;
+            }
+        }
+    }
+    for (offset_bytes, bytes) in areas.flat_map(|area| &area.commit.texts) {
+        is_there(*offset_bytes, bytes).await?;
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ pub mod file_system;
 pub mod flags;
 pub mod group;
 mod integrity;
+pub mod lock;
 mod metadata;
 mod mirror;
 pub mod older;

@@ -11,6 +11,7 @@ use wattle_rt::{Core, Device};
 
 use super::commit::{self, CommitError, CommitRole, CommitSite};
 use super::group::GroupScan;
+use super::lock::GroupLock;
 use super::physical::{Members, PhysicalVolume};
 use super::problems;
 use crate::nodes::{GroupId, MemberId, Nodes};
@@ -261,8 +262,8 @@ impl GroupPlan {
         Ok(commit::check_unchanged(core, known.map(|(site, _)| site)).await?)
     }
 
-    /// Carries it out on these devices, which are [`Self::places`]', ours alone. Tells what of it
-    /// could not be written.
+    /// Carries it out on these devices, which are [`Self::places`]', ours alone, under LVM2's lock
+    /// of the group. Tells what of it could not be written.
     ///
     /// Invariant: no byte is written anywhere before every physical volume was found to be what
     /// this was decided from. What looks free may be a volume of another program's by now.
@@ -272,6 +273,7 @@ impl GroupPlan {
     pub async fn execute(
         &self,
         core: &Core,
+        _lock: &GroupLock,
         devices: &[Device],
         text: Option<&[u8]>,
     ) -> Result<Vec<String>, Problem> {

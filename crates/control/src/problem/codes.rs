@@ -83,7 +83,7 @@ codes! {
     Locked = 26, Refused, "another process uses the member",
         "Another process has locked it (a `wattle serve`, a virtual machine), or the kernel uses it (mounted, in an md array, in \
          a volume group). Two owners destroy an array within seconds. `wattle status` lists what wattle serves; `lsblk`, \
-         `/proc/mdstat` and `fuser` tell the rest.";
+         `/proc/mdstat` and `fuser` tell the rest. Commands of LVM2's lock a volume group while they change it.";
     OpenFailed = 27, Failed, "the member cannot be opened",
         "The operating system refused for another reason than the usual ones; its error is in the message.";
     ReadFailed = 28, Failed, "the member cannot be read",

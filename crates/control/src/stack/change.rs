@@ -9,6 +9,7 @@ use wattle_rt::{Core, Device};
 
 use super::{Purpose, Stack};
 use crate::lvm::group::{self, GroupScan};
+use crate::lvm::lock::GroupLock;
 use crate::lvm::open::Opener;
 use crate::lvm::physical::{self, AreaScan, PhysicalVolume};
 use crate::lvm::plan::GroupPlan;
@@ -45,7 +46,28 @@ impl Stack {
         text: &[u8],
     ) -> Result<Vec<String>, Problem> {
         let group_id = self.changeable(plan)?;
-        self.change(core, group_id, plan, text).await
+        let lock = self.lock_group(core, plan, plan.places.iter().map(|place| place.member)).await?;
+        self.change(core, group_id, plan, text, &lock).await
+    }
+
+    /// LVM2's lock of the group that a plan changes, if some of it lies on a block device: from
+    /// before the last look at the group until what was written has been read back.
+    ///
+    /// # Errors
+    /// A [`Problem`]: a command of LVM2's has it.
+    pub async fn lock_group(
+        &self,
+        core: &Core,
+        plan: &GroupPlan,
+        members: impl IntoIterator<Item = MemberId>,
+    ) -> Result<GroupLock, Problem> {
+        let is_block = |ix: MemberId| self.scan.members[ix].member.device.is_block_device();
+        let lies_on_one =
+            |ix: MemberId| is_block(ix) || self.all_below(ix).iter().any(|(_, below)| is_block(*below));
+        match members.into_iter().any(lies_on_one) {
+            true => GroupLock::take(core, plan).await,
+            false => Ok(GroupLock::not_needed()),
+        }
     }
 
     /// Copies the extents of a step and then changes the group as above. Meanwhile changes of what
@@ -63,6 +85,8 @@ impl Stack {
     ) -> Result<Vec<String>, Problem> {
         let group_id = self.changeable(plan)?;
         let devices = self.devices(core, plan).await?;
+        // Where the extents move to has to stay free until the text says that they are there.
+        let lock = self.lock_group(core, plan, plan.places.iter().map(|place| place.member)).await?;
         if let Err(problem) = plan.check_unchanged(core, &devices).await {
             return Err(self.refused(core, group_id, problem).await);
         }
@@ -79,7 +103,7 @@ impl Stack {
         }
         let copied = self.copy(core, group_id, step).await;
         let moved = match copied.clone() {
-            Ok(()) => self.change(core, group_id, plan, text).await,
+            Ok(()) => self.change(core, group_id, plan, text, &lock).await,
             Err(problem) => Err(problem),
         };
         if let (Err(_), Some(at), Some(handle)) = (&moved, at, running) {
@@ -272,9 +296,10 @@ impl Stack {
         group_id: GroupId,
         plan: &GroupPlan,
         text: &[u8],
+        lock: &GroupLock,
     ) -> Result<Vec<String>, Problem> {
         let devices = self.devices(core, plan).await?;
-        let written = match plan.execute(core, &devices, Some(text)).await {
+        let written = match plan.execute(core, lock, &devices, Some(text)).await {
             Err(problem) => Err(self.refused(core, group_id, problem).await),
             written => written,
         };

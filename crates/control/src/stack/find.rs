@@ -425,7 +425,7 @@ impl Stack {
     }
 
     /// Every member that lies below another one, with what lies on it right there.
-    fn all_below(&self, upper: MemberId) -> Vec<(MemberId, MemberId)> {
+    pub(super) fn all_below(&self, upper: MemberId) -> Vec<(MemberId, MemberId)> {
         let below = |ix: MemberId| -> Vec<MemberId> {
             match self.scan.members[ix].origin {
                 MemberOrigin::Given => Vec::new(),

@@ -8,6 +8,7 @@ use crate::support::real::request;
 use wattle_control::MemberId;
 use wattle_control::create::{Consistency, CreateRequest, inspect, plan};
 use wattle_control::lvm::commit::CommitRole;
+use wattle_control::lvm::lock::GroupLock;
 use wattle_control::lvm::physical::{self, PhysicalVolume};
 use wattle_control::lvm::plan::{ChangeTarget, From, GroupPlan, GroupWrite, say_in_a_group};
 use wattle_control::restore::compare;
@@ -296,7 +297,8 @@ fn explore_plan(rig: impl Fn() -> Rig, plan: impl Fn(&Rig) -> GroupPlan) -> u32 
                 .collect()
         },
         async |core, drives, _, _| {
-            let failures = first.execute(&core, &drives, text(&first).as_deref()).await?;
+            let failures =
+                first.execute(&core, &GroupLock::not_needed(), &drives, text(&first).as_deref()).await?;
             assert!(failures.is_empty(), "{failures:?}");
             Ok(())
         },
@@ -313,7 +315,7 @@ fn with_group() -> Rig {
     let mut rig = Rig::new(2, 512);
     let (plan, drives) = (new(&rig), rig.drives.clone());
     let text = group(1).to_text(&Stamp { description: String::new(), host: "h".to_owned(), time: 1 });
-    let made = rig.world.run(async |core| plan.execute(&core, &drives, Some(&text)).await);
+    let made = rig.world.run(async |core| plan.execute(&core, &GroupLock::not_needed(), &drives, Some(&text)).await);
     assert_eq!(made.expect_done().unwrap(), Vec::<String>::new());
     rig
 }

@@ -202,7 +202,7 @@ async fn write(
     text: Option<&[u8]>,
     recorder: impl FnOnce() -> Result<Option<Recorder>, Problem>,
 ) -> Result<Done, Problem> {
-    let (mut devices, mut saved) = (Vec::new(), Vec::new());
+    let (mut devices, mut saved, mut members) = (Vec::new(), Vec::new(), Vec::new());
     for (place, member) in plan.places.iter().zip(sites.find(stack)) {
         let Some(member) = member else { return Err(not_startable(stack, &place.name)) };
         if let From::New(_) = place.from {
@@ -212,7 +212,9 @@ async fn write(
         let device = volume.device(core, &place.name).map_err(|error| stopped(&place.name, &error))?;
         saved.push(UndoSite::of(stack, member, device.clone()));
         devices.push(device);
+        members.push(member);
     }
+    let lock = stack.lock_group(core, plan, members).await?;
     let mut undo_log = None;
     // Of a later time than those of the starts: it is taken back before them.
     if let Some(recorder) = recorder()? {
@@ -220,7 +222,7 @@ async fn write(
         saving::tell(&log);
         undo_log = Some(log.display().to_string());
     }
-    let failures = plan.execute(core, &devices, text).await?;
+    let failures = plan.execute(core, &lock, &devices, text).await?;
     Ok(Done { failures, undo_log, ..Done::default() })
 }
 

@@ -299,7 +299,7 @@ codes! {
          `vgcfgrestore --force` does; look at the volumes read-only first.";
     GroupInDoubt = 139, Failed, "it is in doubt which text of a volume group counts",
         "Every drive failed while it took the header that makes the new text count. Some may hold it all the same, or lose it in a power \
-         cut: the group is what it was, or what it was to be. A server that has it open changes it no more, and only reads what would be \
+         cut: the group is what it was, or what it was to be. Or another process changed the group at the same moment. A server that has it open changes it no more, and only reads what would be \
          lost with either text, until it is started again.";
     NoFileSystem = 140, Failed, "no file system that can be read here",
         "Files are read without mounting from ext2, ext3, ext4, XFS, btrfs, NTFS, HFS+, exFAT and FAT. The message says what is missing: \

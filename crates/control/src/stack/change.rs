@@ -326,7 +326,9 @@ impl Stack {
             }
             // Neither the text before the change nor the one after it.
             Some(group) if group.text != self.groups[group_id].text => {
-                self.groups[group_id].is_overtaken = true;
+                let known = &mut self.groups[group_id];
+                known.is_overtaken = true;
+                return written.and_then(|_| Err(problems::overtaken_afterwards(&known.vg.name)));
             }
             _ if written.is_ok() => {
                 return Err(stopped(&self.groups[group_id].vg.name, "its text was not found"));

@@ -14,7 +14,7 @@ use wattle_control::scan::scan;
 use wattle_control::stack::{Plain, Purpose, Stack, StackOptions};
 use wattle_control::{Code, Forced, GroupId, Member, Policy, Problem};
 use wattle_engine::Volume;
-use wattle_format::lvm::area::{Header, Location};
+use wattle_format::lvm::area::{Commit, Header, Location};
 use wattle_format::lvm::label::Area;
 use wattle_format::lvm::{Id, Label, Lv, LvSegment, Pv, Stamp, Vg};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, IoError, Reply, RuntimeConfig, Serve, Unmap};
@@ -46,6 +46,15 @@ struct Drive {
     flushes_fail_after: Mutex<Option<Location>>,
     /// Reads do.
     reads_fail_after: Mutex<Option<Location>>,
+    /// After the next write of a text, or else of a header that names one alone, another program
+    /// commits this one.
+    beside: Mutex<Option<(After, Vec<u8>)>>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum After {
+    Text,
+    Header,
 }
 
 impl Drive {
@@ -61,6 +70,7 @@ impl Drive {
             writes_fail,
             flushes_fail_after,
             reads_fail_after,
+            beside: Mutex::default(),
         })
     }
 
@@ -78,6 +88,16 @@ impl Drive {
     fn location(&self) -> Option<Location> {
         let area = Area { offset_bytes: 4096, size_bytes: DATA_BYTES - 4096 };
         Header::decode(&self.peek(4096, 512), area).ok()?.committed()
+    }
+
+    /// What a program does that knows of no lock.
+    fn commit(&self, text: &[u8]) {
+        let header = self.physical().areas[0].header.clone().unwrap();
+        let Commit { texts, commit, .. } = header.commit(text).unwrap();
+        for (offset_bytes, bytes) in texts {
+            self.bytes.write_blocking(offset_bytes, &bytes).unwrap();
+        }
+        self.bytes.write_blocking(commit.start(), commit.bytes()).unwrap();
     }
 
     fn is_after(&self, location: &Mutex<Option<Location>>) -> bool {
@@ -109,6 +129,12 @@ impl Serve for Served {
         }
         if self.0.location() != before && self.0.header_fails.swap(false, SeqCst) {
             result = Err(IoError::MEDIUM);
+        }
+        let after = if self.0.location() == before { After::Text } else { After::Header };
+        let is_metadata = (4096 + 512..DATA_BYTES).contains(&offset) || after == After::Header;
+        let mut beside = self.0.beside.lock().unwrap();
+        if let Some((_, text)) = beside.take_if(|(when, _)| is_metadata && *when == after) {
+            self.0.commit(&text);
         }
         Box::pin(std::future::ready(result))
     }
@@ -354,5 +380,37 @@ fn a_physical_volume_that_could_not_be_read_once_still_gets_the_next_text() {
         stack.look_at_group(core, "vg").await.unwrap();
         create(core, stack, "most", 63).await.unwrap();
         assert_eq!(rig.drives.each_ref().map(seqno), [4, 4]);
+    });
+}
+
+/// Of the same age, so that it starts at the same byte of the metadata area.
+#[test]
+fn a_text_that_another_program_writes_over_ours_is_not_committed_with_the_checksum_of_ours() {
+    with_rig([true, false], async |core, rig, stack| {
+        let theirs = with_new(&stack.groups[GroupId::nth(0)].vg, "theirs", 60).to_text(&stamp());
+        *rig.drives[0].beside.lock().unwrap() = Some((After::Text, theirs.clone()));
+        let refused = create(core, stack, "new", 61).await.unwrap_err();
+        assert_eq!(refused.code, Code::Changed, "{refused:?}");
+        let found = rig.drives[0].physical().areas[0].text.clone();
+        assert!(found.is_some_and(|(text, _)| text == theirs), "no text is whole");
+    });
+}
+
+#[test]
+fn a_change_that_was_overtaken_before_it_was_read_back_is_not_called_done() {
+    with_rig([true, false], async |core, rig, stack| {
+        let mut theirs = with_new(&stack.groups[GroupId::nth(0)].vg, "theirs", 60);
+        theirs.seqno += 1;
+        let theirs = theirs.to_text(&stamp());
+        let lv = volume(core, stack, "vg/lv").await;
+        *rig.drives[0].beside.lock().unwrap() = Some((After::Header, theirs.clone()));
+        let overtaken = move_away(core, stack).await.unwrap_err();
+        assert_eq!(overtaken.code, Code::GroupInDoubt, "{overtaken:?}");
+        let found = rig.drives[0].physical().areas[0].text.clone();
+        assert!(found.is_some_and(|(text, _)| text == theirs));
+        // It is answered, and is not lost to a text that names the other place.
+        lv.write(0, Buf::copy_of(&[7; 512]), Durability::Fua).await.unwrap_err();
+        let refused = create(core, stack, "new", 61).await.unwrap_err();
+        assert_eq!(refused.code, Code::GroupInDoubt, "{refused:?}");
     });
 }

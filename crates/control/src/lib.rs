@@ -48,8 +48,8 @@ pub use md::assemble::{Access, Assembly, Degraded, Needs, Policy, Slot, SyncStat
 pub use md::create::{CreatePlan, CreateRequest};
 pub use md::start::Claimed;
 pub use md::{
-    admit, assemble, badblocks, bitmap, commit, compat, container, create, facts, ppl, reason, running,
-    spares, sums, verdict,
+    admit, assemble, badblocks, bitmap, commit, compat, container, create, facts, lineage, ppl, reason,
+    running, spares, sums, verdict,
 };
 pub use members::{Claim, Member, MemberAddress, MemberError};
 pub use nodes::{ArrayId, GroupId, MemberId, NodeId, Nodes};

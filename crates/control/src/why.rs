@@ -433,7 +433,7 @@ impl Explanation<'_> {
                 bitmap.events_cleared
             ),
             (_, Some(_)) => format!(
-                "{how}it was not whole, or not with the present members, when it left: all of it is written again"
+                "{how}it was not whole when it left, or not known to be with the present members: all of it is written again"
             ),
         }
     }

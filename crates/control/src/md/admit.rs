@@ -17,7 +17,8 @@
 //!   brought up to date like that, and every bit since is still there (the rules are those of
 //!   assembly); otherwise all of it is written.
 //! - A device that went on without this array's members is refused: its changes would be lost
-//!   silently.
+//!   silently. Where the operator gives them up, it is another device from then on, with another
+//!   number: what it went on with may come too, and would know it.
 //! - Its place gets a device number that no member had: the number of a device that is away may
 //!   come back with it.
 //!
@@ -39,6 +40,8 @@ use wattle_format::probe;
 use crate::md::assemble::MemberRecovery;
 use crate::md::commit::own_bytes;
 use crate::md::create::PlannedWrite;
+use crate::md::facts::SuperblockFacts;
+use crate::md::lineage::{self, SeatedMember};
 use crate::problem::{Check, Code, Forced, Problem};
 use crate::signature::FoundSignature;
 use crate::size::Iec;
@@ -113,10 +116,10 @@ pub struct ArrayNow {
     pub template: Superblock,
     /// Every member and spare.
     pub devices: Vec<RunningDevice>,
-    /// Slots with a whole member.
-    pub in_sync: Vec<u16>,
-    /// Slots that had one when the array was assembled.
-    pub in_sync_at_start: Vec<u16>,
+    /// The whole members of slots.
+    pub in_sync: Vec<SeatedMember>,
+    /// Those when the array was assembled.
+    pub in_sync_at_start: Vec<SeatedMember>,
     /// What devices that are out now were left with: superblocks that the array wrote on them since
     /// it was assembled, or found on them then.
     pub left_with: Vec<Superblock>,
@@ -228,7 +231,7 @@ pub fn admit(
     check_size(offer, template, &fields)?;
     let dev_number = match (spare, former) {
         (Some(spare), _) if is_only_one_with(spare.dev_number, running) => spare.dev_number,
-        (None, Some(own)) if is_free(own.dev_number(), running, seat) => own.dev_number(),
+        (None, Some(own)) if apart.is_none() && is_free(own.dev_number(), running, seat) => own.dev_number(),
         _ => free_number(running).ok_or_else(|| no_number(offer, template))?,
     };
     let recovery = if by_regions.is_some() { MemberRecovery::Regions } else { MemberRecovery::Full };
@@ -300,7 +303,9 @@ fn find_seat(
             format!("the member of slot {slot} is being replaced already"),
             "wait until that is done",
         ),
-        WantedSeat::Replace(slot) if running.in_sync.contains(&slot) => Ok(Seat::Replacement(slot)),
+        WantedSeat::Replace(slot) if running.in_sync.iter().any(|member| member.slot == slot) => {
+            Ok(Seat::Replacement(slot))
+        }
         WantedSeat::Replace(slot) => no_place(
             format!("slot {slot} has no whole member that could be replaced"),
             "use `wattle add`, which fills empty slots",
@@ -315,11 +320,9 @@ fn seat_of(own: &Superblock) -> Option<Seat> {
 
 /// Whether a device that was of the array was run without those that are in sync now.
 fn went_on_alone(own: &Superblock, running: &ArrayNow) -> bool {
-    let is_known = |slot: &u16| knows(own, *slot);
     own.events() > running.template.events()
         || own.role().slot().is_some()
-            && !running.in_sync.is_empty()
-            && !running.in_sync.iter().any(is_known)
+            && lineage::went_apart(&facts(own), &running.in_sync, running.template.utime().secs)
             && !was_left_so(own, running)
 }
 
@@ -333,21 +336,16 @@ fn lacks_only_bits(own: &Superblock, running: &ArrayNow) -> bool {
     running.events_cleared.is_some_and(|cleared| own.events() >= cleared)
         && shape(own) == shape(&running.template)
         && (own.recovery_offset().is_none() || own.features().contains(Features::RECOVERY_BITMAP))
-        && (was_left_so(own, running) || knows_all(own, witnesses(running)))
+        && (was_left_so(own, running)
+            || lineage::knows_all(&facts(own), witnesses(running), running.template.utime().secs))
 }
 
-/// Without any member to know nothing is shown.
-fn knows_all(own: &Superblock, slots: &[u16]) -> bool {
-    !slots.is_empty() && slots.iter().all(|slot| knows(own, *slot))
+fn facts(own: &Superblock) -> SuperblockFacts {
+    SuperblockFacts::of(own)
 }
 
-fn witnesses(running: &ArrayNow) -> &[u16] {
+fn witnesses(running: &ArrayNow) -> &[SeatedMember] {
     if planted::is(Bug::StrictWitnesses) { &running.in_sync } else { &running.in_sync_at_start }
-}
-
-/// Whether a superblock says of a slot that its member is there.
-fn knows(own: &Superblock, slot: u16) -> bool {
-    own.roles().any(|role| role == DeviceRole::Active(slot))
 }
 
 /// Whether nothing but this array has written a device's superblock: whatever starts an array says

@@ -283,6 +283,7 @@ mod tests {
             size_sectors: 4096,
             raid_disks: 3,
             dev_number: 0,
+            device_uuid: None,
             roles: Vec::new(),
             events: 1,
             ctime_secs: 0,

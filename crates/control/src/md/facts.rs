@@ -33,6 +33,8 @@ pub struct SuperblockFacts {
     pub raid_disks: u32,
     /// The device's own index in `roles`.
     pub dev_number: u32,
+    /// The device's own id (1.x).
+    pub device_uuid: Option<Uuid>,
     /// By device number.
     pub roles: Vec<DeviceRole>,
     /// Generation of the superblock.
@@ -73,6 +75,7 @@ impl SuperblockFacts {
             size_sectors: fields.size_sectors(),
             raid_disks: fields.raid_disks(),
             dev_number: fields.dev_number(),
+            device_uuid: fields.device_uuid(),
             roles: fields.roles().collect(),
             events: fields.events(),
             ctime_secs: fields.ctime().secs,

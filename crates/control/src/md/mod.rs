@@ -1,7 +1,8 @@
 //! Linux md arrays: what one is, how it is made, started and kept true while it runs.
 //!
 //! In the order in which an array passes them: [`facts`] takes from superblocks what decisions
-//! need, [`assemble`] decides what the array is ([`verdict`], [`reason`] say it of each member),
+//! need, [`assemble`] decides what the array is ([`verdict`], [`reason`] say it of each member,
+//! [`lineage`] whether it was with the others),
 //! [`start`] claims the members and starts the engine, [`commit`], [`bitmap`], [`badblocks`] and
 //! [`ppl`] keep on the members what the engine must know after a crash, [`running`] is what an
 //! operator does to it, [`admit`] decides on which terms a device comes in, [`spares`] puts spares
@@ -21,6 +22,7 @@ pub mod container;
 pub mod create;
 pub mod facts;
 pub(crate) mod journal;
+pub mod lineage;
 pub mod ppl;
 pub mod reason;
 pub(crate) mod reshape;

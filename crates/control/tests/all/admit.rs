@@ -4,6 +4,7 @@
 use wattle_control::admit::{Admission, ArrayNow, OfferedDevice, RunningDevice, Seat, WantedSeat, admit};
 use wattle_control::assemble::MemberRecovery;
 use wattle_control::create::PlannedWrite;
+use wattle_control::lineage::SeatedMember;
 use wattle_control::signature::FoundSignature;
 use wattle_control::{Check, Code, Forced, Problem};
 use wattle_format::md::create::{NewArray, superblock};
@@ -86,6 +87,20 @@ fn disk(kind: Kind, set_uuid: Uuid, ix: u32) -> Superblock {
 
 const OURS: Uuid = Uuid([7; 16]);
 
+/// Devices of the array, in the slots of their numbers.
+fn seated(kind: Kind, slots: &[u16]) -> Vec<SeatedMember> {
+    let member = |&slot: &u16| {
+        let dev_number = u32::from(slot);
+        SeatedMember { slot, dev_number, device_uuid: disk(kind, OURS, dev_number).device_uuid() }
+    };
+    slots.iter().map(member).collect()
+}
+
+/// A device that the array has not always had.
+fn joined(slot: u16, dev_number: u32) -> SeatedMember {
+    SeatedMember { slot, dev_number, device_uuid: Some(Uuid([dev_number as u8 + 1; 16])) }
+}
+
 fn running(kind: Kind) -> ArrayNow {
     let device = |ix: u32| RunningDevice {
         name: format!("m{ix}"),
@@ -96,8 +111,8 @@ fn running(kind: Kind) -> ArrayNow {
     ArrayNow {
         template: disk(kind, OURS, 0),
         devices: (0..3).map(device).collect(),
-        in_sync: vec![0, 1, 2],
-        in_sync_at_start: vec![0, 1, 2],
+        in_sync: seated(kind, &[0, 1, 2]),
+        in_sync_at_start: seated(kind, &[0, 1, 2]),
         left_with: Vec::new(),
         empty: vec![3],
         replacing: Vec::new(),
@@ -424,7 +439,7 @@ fn what_makes_a_returning_member_like_a_new_one() {
         change(&mut other);
         assert_eq!(full(other, &whole, WantedSeat::Any), Seat::Slot(3), "its data is in other places");
     }
-    let taken = ArrayNow { empty: vec![1], in_sync: vec![0, 2, 3], ..whole };
+    let taken = ArrayNow { empty: vec![1], in_sync: seated(kind, &[0, 2, 3]), ..whole };
     assert_eq!(full(former(kind, 2), &taken, WantedSeat::Any), Seat::Slot(1), "its slot is somebody else's");
 }
 
@@ -440,7 +455,7 @@ fn members_that_were_away_at_once_come_back_one_after_the_other() {
     };
     let left = ArrayNow { left_with: vec![second.clone()], ..running.clone() };
     assert_eq!(recovery(&second, &left), Ok(MemberRecovery::Regions), "it is as the array left it");
-    let since = ArrayNow { in_sync_at_start: vec![1, 2], ..running.clone() };
+    let since = ArrayNow { in_sync_at_start: seated(kind, &[1, 2]), ..running.clone() };
     assert_eq!(recovery(&second, &since), Ok(MemberRecovery::Regions), "member 0 came back after the start");
     // Something else wrote on it meanwhile.
     let changes: [fn(&mut Superblock); 3] = [
@@ -457,7 +472,7 @@ fn members_that_were_away_at_once_come_back_one_after_the_other() {
     // Nothing that is in sync now was there when it left, and still it is as the array left it.
     let mut last = former(kind, 2);
     [0, 1].into_iter().for_each(|ix| last.set_role(ix, DeviceRole::Faulty).map(drop).unwrap());
-    let alone = ArrayNow { in_sync: vec![0, 1], ..running.clone() };
+    let alone = ArrayNow { in_sync: seated(kind, &[0, 1]), ..running.clone() };
     assert_eq!(recovery(&last, &alone).map_err(|problem| problem.code), Err(Code::SplitBrain));
     let left = ArrayNow { left_with: vec![last.clone()], ..alone };
     assert_eq!(recovery(&last, &left), Ok(MemberRecovery::Regions));
@@ -478,7 +493,75 @@ fn a_member_that_went_on_alone_is_not_taken_back_silently() {
         let forced = Forced::default().with(Check::SplitBrain);
         let admission = admit(&back, &running, WantedSeat::Any, NEW_UUID, forced).unwrap();
         assert_eq!((admission.recovery, admission.overridden.len()), (MemberRecovery::Full, 1));
+        // What was run with it knows number 3, and must not take it for that device.
+        assert_eq!(admission.dev_number, 4);
     }
+}
+
+/// A slot says nothing of what was run with what: each half of an array may have got other devices
+/// for the members of the other half.
+#[test]
+fn a_member_that_went_on_with_other_devices_is_known_by_their_numbers() {
+    let refused = |own: &Superblock, running: &ArrayNow| {
+        refuses(
+            ask(&offer(SECTORS, vec![own.clone()]), running, WantedSeat::Any),
+            Code::SplitBrain,
+            "of its own",
+        )
+    };
+    for version in [Version::V12, Version::V090] {
+        let kind = Kind { bitmap: true, version, ..RAID5 };
+        // The device was run without members 0 to 2, and then with others in their slots; the array
+        // has another in the slot of the device.
+        let mut alone = former(kind, 3);
+        (0..3).for_each(|ix| alone.set_role(ix, DeviceRole::Spare).map(drop).unwrap());
+        let with_another = ArrayNow {
+            in_sync: [seated(kind, &[0, 1, 2]), vec![joined(3, 5)]].concat(),
+            empty: Vec::new(),
+            ..running(kind)
+        };
+        refused(&alone, &with_another);
+        if version == Version::V090 {
+            continue;
+        }
+        let mut filled = alone.clone();
+        (0..3u16).for_each(|slot| {
+            filled.set_role(6 + u32::from(slot), DeviceRole::Active(slot)).unwrap();
+        });
+        refused(&filled, &with_another);
+        refused(&filled, &running(kind));
+    }
+
+    // One that left when members were there that others have replaced since is just old, unless it
+    // was written later than the array.
+    let kind = Kind { bitmap: true, ..RAID5 };
+    let renewed = ArrayNow {
+        in_sync: vec![joined(0, 6), joined(1, 7), joined(2, 8)],
+        in_sync_at_start: vec![joined(0, 6), joined(1, 7), joined(2, 8)],
+        ..running(kind)
+    };
+    let old = former(kind, 3);
+    let taken = ask(&offer(SECTORS, vec![old.clone()]), &renewed, WantedSeat::Any).unwrap();
+    assert_eq!((taken.seat, taken.recovery), (Seat::Slot(3), MemberRecovery::Full));
+    let mut later = old;
+    later.set_utime(Timestamp { secs: renewed.template.utime().secs + 1, micros: 0 });
+    refused(&later, &renewed);
+    // By the bitmap nothing comes back that knows all members, but was written after them.
+    let taken = ask(&offer(SECTORS, vec![later]), &running(kind), WantedSeat::Any).unwrap();
+    assert_eq!(taken.recovery, MemberRecovery::Full);
+}
+
+/// Its table names slots only, and another device may have been in them.
+#[test]
+fn with_metadata_0_90_bits_count_only_for_what_this_array_left_so() {
+    let kind = Kind { version: Version::V090, bitmap: true, ..RAID5 };
+    let (running, own) = (running(kind), former(kind, 2));
+    let recovery = |running: &ArrayNow| {
+        ask(&offer(SECTORS, vec![own.clone()]), running, WantedSeat::Any).unwrap().recovery
+    };
+    assert_eq!(recovery(&running), MemberRecovery::Full);
+    let left = ArrayNow { left_with: vec![own.clone()], ..running.clone() };
+    assert_eq!(recovery(&left), MemberRecovery::Regions);
 }
 
 #[test]

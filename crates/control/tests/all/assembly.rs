@@ -3,7 +3,7 @@
 
 use wattle_control::assemble::{Access, Assembly, Slot, SyncState, Verdict, assemble};
 use wattle_control::facts::{
-    BadBlockEntry, CLEAN, DeviceRole, Features, JournalEnd, JournalFacts, MemberFacts, SuperblockFacts,
+    BadBlockEntry, CLEAN, DeviceRole, Features, JournalEnd, JournalFacts, MemberFacts, SuperblockFacts, Uuid,
 };
 use wattle_control::reason::Reason;
 use wattle_control::{Check, Code, Forced};
@@ -273,6 +273,66 @@ fn a_mirror_run_in_two_halves_is_refused() {
         assert_eq!(forced.slots, [Slot::InSync { member: 0 }, Slot::Missing]);
         assert_eq!(forced.overridden.len(), 1);
     }
+}
+
+/// The halves of an array got devices for the members of the other half: each then has a member in
+/// every slot, also in that of a member of the other half.
+#[test]
+fn halves_that_went_on_with_other_devices_are_refused() {
+    let given = |level: i32, n: u16, halves: &[&[(u32, u16)]], events: &[u64]| {
+        let template = array(level, n).remove(0);
+        let half = |(half, &events): (&&[(u32, u16)], &u64)| {
+            let mut roles = vec![DeviceRole::Spare; 128];
+            half.iter().for_each(|&(number, slot)| roles[number as usize] = DeviceRole::Active(slot));
+            let member = |&(number, _): &(u32, u16)| {
+                let mut member = template.clone();
+                member.name = format!("{events}-{number}");
+                let own = &mut member.superblock;
+                own.dev_number = number;
+                // Each half gives the same numbers to what joins.
+                own.device_uuid =
+                    Some(Uuid([number as u8 + 1 + if number < 4 { 0 } else { events as u8 }; 16]));
+                (own.events, own.roles, own.utime_secs) = (events, roles.clone(), 2000 + events);
+                member
+            };
+            half.iter().map(member).collect::<Vec<_>>()
+        };
+        halves.iter().zip(events).flat_map(half).collect::<Vec<_>>()
+    };
+    let split = |members: &[MemberFacts]| {
+        let assembly = decide(members);
+        let code = |reason: &Reason| matches!(reason, Reason::SplitBrain { .. });
+        matches!(&assembly.access, Access::Refused(reasons) if reasons.iter().any(code))
+    };
+    let (a, b): (&[_], &[_]) = (&[(0, 0)], &[(1, 1)]);
+    let (a_and, b_and): (&[_], &[_]) = (&[(0, 0), (4, 1)], &[(1, 1), (4, 0)]);
+    for events in [[20, 8], [8, 20], [20, 19], [20, 20]] {
+        for halves in [[a, b], [a, b_and], [a_and, b], [a_and, b_and]] {
+            assert!(split(&given(1, 2, &halves, &events)), "{halves:?} {events:?}");
+        }
+        let (ab, cd): (&[_], &[_]) = (&[(0, 0), (1, 1)], &[(2, 2), (3, 3), (4, 0), (5, 1)]);
+        assert!(split(&given(6, 4, &[ab, cd], &events)), "{events:?}");
+    }
+    // Without its new partner it is one all the same.
+    let mut alone = given(1, 2, &[a, b_and], &[20, 8]);
+    alone.pop();
+    assert!(split(&alone));
+
+    // All members were replaced one by one: an old one is just stale.
+    let (old, new): (&[_], &[_]) = (&[(0, 0), (1, 1)], &[(4, 0), (5, 1)]);
+    let assembly = decide(&given(1, 2, &[new, old], &[20, 8]));
+    assert_eq!(
+        (words(&assembly), assembly.access),
+        (vec!["fresh", "fresh", "stale", "stale"], Access::ReadWrite)
+    );
+    let mut members = given(1, 2, &[&[(0, 0), (4, 1)], old], &[20, 8]);
+    let (left, new) = (members.remove(3), members.remove(1));
+    assert_eq!(decide(&[left, new]).access, Access::ReadWrite, "it left before the new one came");
+    // An earlier state of the only member that is left.
+    let mut copy = given(1, 2, &[&[(1, 1)], &[(1, 1)]], &[20, 8]);
+    assert_eq!(decide(&copy).access, Access::ReadWrite);
+    copy[1].superblock.device_uuid = Some(Uuid([9; 16]));
+    assert!(split(&copy), "another device with its number went on by itself");
 }
 
 /// The update before the array went on without a member reached that one, although it failed: as

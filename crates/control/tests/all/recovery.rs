@@ -7,7 +7,7 @@ use wattle_control::assemble::{
 };
 use wattle_control::facts::{
     BitmapContent, BitmapFacts, CLEAN, DeviceRole, Features, MemberFacts, PplFacts, PplNewest,
-    SuperblockFacts,
+    SuperblockFacts, Version,
 };
 use wattle_control::reason::Reason;
 use wattle_control::{Check, Code, Forced};
@@ -469,7 +469,7 @@ fn members_that_were_away_may_come_back() {
     }
 
     type Change = fn(&mut [MemberFacts]);
-    let full: [Change; 4] = [
+    let full: [Change; 7] = [
         // It was not whole when it left.
         |members| {
             members[3].superblock.features = Features::BITMAP | Features::RECOVERY_OFFSET;
@@ -477,6 +477,15 @@ fn members_that_were_away_may_come_back() {
         },
         // It was in a run of the array that a present member was not in.
         |members| members[3].superblock.roles[0] = DeviceRole::Faulty,
+        // And then another device was in the slot of that one.
+        |members| {
+            members[3].superblock.roles[0] = DeviceRole::Spare;
+            members[3].superblock.roles[9] = DeviceRole::Active(0);
+        },
+        // It was written after all of them.
+        |members| members[3].superblock.utime_secs += 1,
+        // Its metadata does not tell which devices were in the slots.
+        |members| each(members, |superblock| superblock.version = Version::V090),
         // The array got a slot meanwhile, and its data moved.
         |members| members[3].superblock.raid_disks = 3,
         // The bitmap was not kept.

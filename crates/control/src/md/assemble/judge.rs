@@ -6,6 +6,7 @@ use wattle_engine::geometry::Level;
 
 use super::reasons::Reasons;
 use crate::md::facts::{DeviceRole, MemberFacts, SuperblockFacts, Version};
+use crate::md::lineage::{SeatedMember, Standing, standing, went_apart};
 use crate::md::reason::Reason;
 use crate::md::verdict::Verdict;
 
@@ -145,30 +146,34 @@ pub(super) fn check_agreement(
 
 /// Finds members that went on without the freshest one, as in an array that was run in two halves.
 ///
-/// A current member that counts the freshest one's slot out was not there when that one was last
+/// A current member that does not know the freshest one was not there when that one was last
 /// written, whatever its events say; unless that one is being filled, so cannot have gone on by
 /// itself: then it missed the update that took that one in. A stale member is evidence only if it
-/// counts out *every* current member: a member that merely left earlier still knows those that
-/// stayed.
+/// knows *no* current member (see [`crate::md::lineage`]).
 pub(super) fn check_split_brain(
     members: &[MemberFacts],
     verdicts: &mut [Verdict],
     fresh: &MemberFacts,
     reasons: &mut Reasons,
 ) {
-    let DeviceRole::Active(fresh_slot) = fresh.superblock.own_role() else { return };
-    let current: Vec<u16> = verdicts.iter().filter_map(Verdict::slot).collect();
+    let array = &fresh.superblock;
+    let DeviceRole::Active(fresh_slot) = array.own_role() else { return };
+    let freshest = SeatedMember::new(array, fresh_slot);
+    let seated = |(member, verdict): (&MemberFacts, &Verdict)| {
+        Some(SeatedMember::new(&member.superblock, verdict.slot()?))
+    };
+    let current: Vec<_> = members.iter().zip(&*verdicts).filter_map(seated).collect();
     for (member, verdict) in members.iter().zip(verdicts) {
         let own = &member.superblock;
         let separate = match verdict {
             Verdict::Fresh { .. } | Verdict::Rebuilding { .. } => {
-                !own.fills(fresh_slot) && fresh.superblock.recovery_offset.is_none()
+                let is_known = !matches!(standing(own, &freshest), Standing::Out | Standing::Unknown);
+                !is_known && array.recovery_offset.is_none()
             }
             // One event behind, the freshest table may have it as a spare: it was not there when
             // that was written.
             Verdict::Faulty { .. } | Verdict::Stale { slot: Some(_), .. } | Verdict::Spare => {
-                matches!(own.own_role(), DeviceRole::Active(_))
-                    && current.iter().all(|&slot| !own.fills(slot))
+                matches!(own.own_role(), DeviceRole::Active(_)) && went_apart(own, &current, array.utime_secs)
             }
             _ => false,
         };

@@ -27,6 +27,7 @@ use super::{Bitmap, BitmapDistrust, MemberRecovery, Needs, ReAddCandidate, Slot,
 use crate::md::facts::{
     BitmapContent, BitmapFacts, CLEAN, DeviceRole, Features, MemberFacts, PplNewest, SuperblockFacts,
 };
+use crate::md::lineage::{SeatedMember, knows_all};
 use crate::md::reason::Reason;
 use crate::md::verdict::Verdict;
 use crate::problem::Check;
@@ -276,7 +277,8 @@ fn logs_tell_all(members: &[MemberFacts], slots: &[Slot]) -> bool {
 /// Members that the array went on without and whose slot is empty, those with the most events
 /// first. Such a member lacks only what the bitmap has bits for if it is as new as the bits' last
 /// clearing, was whole when it left, and knew every member that is in sync now: one that did not
-/// was in a run of the array that these members were not in.
+/// was in a run of the array that these members were not in. Metadata 0.90 does not tell members
+/// from others that were in their slots, so there it may lack anything.
 pub(super) fn re_addable(
     members: &[MemberFacts],
     verdicts: &[Verdict],
@@ -284,11 +286,11 @@ pub(super) fn re_addable(
     bitmap: Option<&Bitmap>,
     array: &SuperblockFacts,
 ) -> Vec<ReAddCandidate> {
-    let in_sync: Vec<u16> = (0..)
-        .zip(slots)
-        .filter(|(_, slot)| matches!(slot, Slot::InSync { .. }))
-        .map(|(slot, _)| slot)
-        .collect();
+    let seated = |(at, slot): (u16, &Slot)| match slot {
+        Slot::InSync { member } => Some(SeatedMember::new(&members[*member].superblock, at)),
+        _ => None,
+    };
+    let in_sync: Vec<_> = (0..).zip(slots).filter_map(seated).collect();
     let returning = (0..members.len()).filter_map(|member| {
         let own = &members[member].superblock;
         if !matches!(verdicts[member], Verdict::Stale { .. } | Verdict::Faulty { .. } | Verdict::Spare) {
@@ -306,7 +308,7 @@ pub(super) fn re_addable(
             && own.recovery_offset.is_none()
             // Bits say what was written, not what was moved when the array got more slots.
             && own.raid_disks == array.raid_disks
-            && in_sync.iter().all(|&slot| own.fills(slot));
+            && knows_all(own, &in_sync, array.utime_secs);
         Some(ReAddCandidate {
             member,
             slot,

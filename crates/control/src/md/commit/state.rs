@@ -9,7 +9,8 @@ use wattle_format::md::{DeviceFlags, DeviceRole, Features, SetError, Superblock,
 use wattle_rt::WallTime;
 
 use crate::md::assemble::{Assembly, Slot, SyncState};
-use crate::md::facts::CLEAN;
+use crate::md::facts::{CLEAN, SuperblockFacts};
+use crate::md::lineage::SeatedMember;
 
 /// Features that say how much of a device is current, and what it is for.
 const RECOVERY: Features =
@@ -20,8 +21,8 @@ const RECOVERY: Features =
 pub struct MdState {
     /// Slots of the array; there are as many seats for replacements behind them.
     slots: usize,
-    /// Slots whose member was in sync when the array was assembled.
-    in_sync_at_start: Vec<u16>,
+    /// The members of slots that were in sync when the array was assembled.
+    in_sync_at_start: Vec<SeatedMember>,
     /// The member in each seat, as of the last record.
     seats: Vec<SeatRecord>,
     /// By key.
@@ -125,10 +126,14 @@ impl MdState {
             SyncState::Resyncing { below_sectors } => below_sectors,
         };
         let seats: Vec<_> = (0..2 * slots).map(|seat| seat_as_found(assembly, seat, &devices)).collect();
-        let in_sync = |slot: &u16| seats[usize::from(*slot)].state == MemberState::InSync;
+        let in_sync = |slot: u16| {
+            let in_seat = seats[usize::from(slot)].state == MemberState::InSync;
+            let known = devices[usize::from(slot)].as_ref().filter(|_| in_seat)?;
+            Some(SeatedMember::new(&SuperblockFacts::of(&known.superblock), slot))
+        };
         Self {
             slots,
-            in_sync_at_start: (0..slots as u16).filter(in_sync).collect(),
+            in_sync_at_start: (0..slots as u16).filter_map(in_sync).collect(),
             seats,
             devices,
             roles: assembly.array.roles.clone(),
@@ -207,9 +212,9 @@ impl MdState {
         self.known(key).map(|known| &known.superblock)
     }
 
-    /// Slots whose member was in sync when the array was assembled.
+    /// The members of slots that were in sync when the array was assembled.
     #[must_use]
-    pub fn in_sync_at_start(&self) -> &[u16] {
+    pub fn in_sync_at_start(&self) -> &[SeatedMember] {
         &self.in_sync_at_start
     }
 

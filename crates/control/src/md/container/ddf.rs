@@ -179,6 +179,7 @@ fn place_volume(guid: &DdfGuid, members: &[Member<'_>], placed: &mut Placed) {
                 size_sectors: if level == 0 { 0 } else { len },
                 raid_disks: slots as u32,
                 dev_number: number as u32,
+                device_uuid: None,
                 roles,
                 events: u64::from(newest.sequence)
                     - u64::from(part.sequence.saturating_sub(config.sequence).min(newest.sequence)),

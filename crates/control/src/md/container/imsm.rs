@@ -195,6 +195,7 @@ fn place_volume(
             size_sectors: if level == 0 { 0 } else { len },
             raid_disks: slots as u32,
             dev_number: number,
+            device_uuid: None,
             roles,
             events: u64::from(imsm.generation),
             ctime_secs: imsm.created_secs,

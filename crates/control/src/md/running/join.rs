@@ -18,6 +18,8 @@ use crate::md::badblocks::{self, in_data};
 use crate::md::bookkeeping;
 use crate::md::commit::{self, MdMetadata};
 use crate::md::create::PlannedWrite;
+use crate::md::facts::SuperblockFacts;
+use crate::md::lineage::SeatedMember;
 use crate::md::ppl;
 use crate::problem::{Code, Forced, Problem, shell_word};
 use crate::signature::FoundSignature;
@@ -327,10 +329,16 @@ impl RunningArray {
         let slots_where = |matches: &dyn Fn(usize) -> bool| {
             (0..slots as u16).filter(|slot| matches(usize::from(*slot))).collect()
         };
+        let in_sync = (0..slots as u16).filter_map(|slot| {
+            let at = usize::from(slot);
+            let who = state.seats().get(at).filter(|_| state_in(at) == Some(MemberState::InSync))?;
+            let superblock = state.superblock(who.key?)?;
+            Some(SeatedMember::new(&SuperblockFacts::of(superblock), slot))
+        });
         Ok(ArrayNow {
             template: template.clone(),
             devices: devices.collect(),
-            in_sync: slots_where(&|slot| state_in(slot) == Some(MemberState::InSync)),
+            in_sync: in_sync.collect(),
             in_sync_at_start: state.in_sync_at_start().to_vec(),
             left_with: state.left_with().cloned().collect(),
             empty: slots_where(&|slot| !state_in(slot).is_some_and(MemberState::writable)),

@@ -36,6 +36,7 @@ pub fn array(level: i32, n: u16) -> Vec<MemberFacts> {
                 size_sectors: if level > 0 { 14336 } else { 0 },
                 raid_disks: u32::from(n),
                 dev_number: u32::from(slot),
+                device_uuid: Some(Uuid([slot as u8 + 1; 16])),
                 roles: roles.clone(),
                 events: EVENTS,
                 ctime_secs: 1000,

@@ -20,7 +20,8 @@
 //! assertions and in the simulator, which also checks them from outside.
 //! 1. No write is sent to a member before every member's superblock durably says that the array is
 //!    dirty. (Giving a sector that could not be read the content that redundancy says it had is no
-//!    such write: parity and copies agree before and after.)
+//!    such write: parity and copies agree before and after. Nor is a repair, see [`job`]: what it
+//!    has not come to disagrees before and after, and members that are away are counted out.)
 //! 2. No write that skipped a member is acknowledged before the survivors' superblocks durably say
 //!    that this member failed, or that it is being filled and has not got as far.
 //! 3. The array is recorded clean only after everything acknowledged is durable and nothing is in

@@ -23,8 +23,11 @@
 //! 4. A position is never applied to another member than the one that was filled: seats are told
 //!    apart by when they were taken.
 //! 5. A repair writes only where parity or copies disagree, and only from sources that were read
-//!    and are trusted. (So it needs no dirty mark: a crash in the middle leaves rows that disagree,
-//!    as they did before.)
+//!    and are trusted. What it writes it chooses: so before its first write a record counts out
+//!    members that are away, and before each the bits of its regions are set, or a member that was
+//!    away, or lost what it was given, would be in sync with what was replaced. It needs no dirty
+//!    mark: a crash in the middle leaves rows that disagree, as they did before, and a resync after
+//!    it would choose otherwise (copies from the first, parity from data that parity proves wrong).
 //! 6. Nothing is written that was right: a resync and a repair write only what differs.
 //! 7. Writes to copies that the filling of their member has not come to leave that member out: a
 //!    step notes where it ends with the core that orders the writes there before it asks for its

@@ -27,7 +27,7 @@ use crate::model::geometry::LevelKind;
 use crate::model::health::{Health, MemberState};
 use crate::model::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 use crate::state::metadata::FailCause;
-use crate::state::sums;
+use crate::state::{intent, sums};
 
 /// Most buffers in one vectored operation.
 const VECTOR_MAX: usize = 256;
@@ -231,11 +231,19 @@ impl Step<'_> {
     }
 
     async fn note_and_put(&mut self, writes: Writes) -> Result<bool, Trouble> {
-        // What a recovery gives to the members that it fills has no sums.
-        if !writes.runs.is_empty() && !matches!(self.task, Task::Recover(_)) {
-            self.note(self.at.clone()).await?;
+        match self.task {
+            _ if writes.runs.is_empty() => Ok(true),
+            // What a recovery gives to the members that it fills has no sums.
+            Task::Recover(_) => self.put(writes).await,
+            Task::Resync | Task::Check => {
+                self.note(self.at.clone()).await?;
+                self.put(writes).await
+            }
+            Task::Repair(_) => {
+                self.note(self.at.clone()).await?;
+                self.put_change(writes).await
+            }
         }
-        self.put(writes).await
     }
 
     /// Sums of a range of the space of `Geometry::sync_sectors` say nothing any more.
@@ -245,7 +253,19 @@ impl Step<'_> {
 
     /// As [`Self::store`], of what a sum has proved.
     pub async fn store_proven(&mut self, writes: Writes) -> Result<(), Trouble> {
-        self.put(writes).await.map(drop)
+        if writes.runs.is_empty() {
+            return Ok(());
+        }
+        self.put_change(writes).await.map(drop)
+    }
+
+    /// Puts what a repair chose. Members that are away are counted out before, and there are bits
+    /// for it: they come back with it, and so does a member that loses it before it is flushed.
+    async fn put_change(&mut self, writes: Writes) -> Result<bool, Trouble> {
+        let (state, range) = (self.shard.state.clone(), self.at.clone());
+        state.home(|home| async move { home.record_repair().await }).await.map_err(trouble)?;
+        let _entered = intent::enter_regions(&state, range).await.map_err(trouble)?;
+        self.put(writes).await
     }
 
     /// Whether every member has taken the writes.

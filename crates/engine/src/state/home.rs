@@ -42,6 +42,8 @@ pub(crate) struct Home {
     /// A member that is absent may hold, unflushed, what was acknowledged before a crash: nothing
     /// counts it out yet.
     absentee_may_return: Cell<bool>,
+    /// The superblocks are of this run of the array: members that are absent are counted out.
+    has_recorded: Cell<bool>,
     /// Members given up by an order to fail them: whatever fails them, it is that order.
     pub(super) ordered: RefCell<Vec<Occupant>>,
     /// Signalled when anything about the members changed.
@@ -104,6 +106,7 @@ impl Home {
             exclusive: Semaphore::new(1),
             flushes: RefCell::default(),
             absentee_may_return: Cell::new(absentee_may_return),
+            has_recorded: Cell::new(false),
             ordered: RefCell::default(),
             changed: Notify::new(),
             intent: (fixed.intent.as_ref().filter(|_| !fixed.read_only))
@@ -160,6 +163,23 @@ impl Home {
         invariant!(1, self.dirty.get() && self.recorded_dirty.get());
         self.on_every_core(|shard| async move { shard.gate.set_dirty(shard.core.now()) }).await;
         Ok(())
+    }
+
+    /// Before a repair writes: a member that is absent must not be in sync with what the repair
+    /// replaces. An array that is clean stays recorded as that: what the repair has not come to
+    /// disagrees as before, and a resync after a crash would decide there instead of the operator.
+    pub async fn record_repair(&self) -> Result<(), VolumeError> {
+        let _turn = self.transition.acquire(1).await;
+        if self.has_ended() {
+            return Err(VolumeError::Stopped);
+        }
+        if self.health().broken {
+            return Err(VolumeError::Broken);
+        }
+        match self.has_recorded.get() {
+            true => Ok(()),
+            false => self.commit(RecordCause::Members, self.dirty.get()).await,
+        }
     }
 
     /// Fails members, those that are still in their seats, and returns when that is durable and
@@ -399,6 +419,7 @@ impl Home {
             let record = self.record(&health, change, dirty);
             let Err(slots) = self.metadata.commit(&record).await else {
                 self.absentee_may_return.set(false);
+                self.has_recorded.set(true);
                 self.recorded_dirty.set(dirty);
                 return self.settle().await;
             };

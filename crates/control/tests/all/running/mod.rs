@@ -8,6 +8,7 @@ mod halves;
 mod silent;
 mod undo;
 
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use crate::support::real::{self, files, looked, on_a_core, request, run};
@@ -19,8 +20,9 @@ use wattle_control::scan::scan;
 use wattle_control::spares::keep;
 use wattle_control::{Check, Code, Forced, admit::Seat, start};
 use wattle_engine::geometry::Level;
+use wattle_engine::job::JobKind;
 use wattle_engine::units::MemberIx;
-use wattle_engine::{FailCause, MemberState};
+use wattle_engine::{FailCause, Job, MemberState, RepairSource};
 use wattle_format::md::{Uuid, Version};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, Lock, OpenOptions, WallTime};
 
@@ -190,6 +192,96 @@ fn a_member_that_failed_stays_out_at_a_start() {
                 array.stop().await.unwrap();
             });
         }
+    }
+}
+
+/// Hazard: each half of a mirror was run, and one got a drive for the member of the other half. By
+/// the bitmap it would lack nothing that the other half wrote, and keep what it wrote itself.
+#[test]
+fn a_half_that_went_on_with_another_drive_does_not_come_back() {
+    let (_dir, names) = files(3, SIZE);
+    create(Level::Raid1, Version::V12, Consistency::Bitmap { chunk_bytes: None }, &names[..2], &[]);
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all[..2]).await;
+        whole(&core, &array).await;
+        array.stop().await.unwrap();
+    });
+    for (half, new) in [(0, None), (1, Some(2))] {
+        let all = names.clone();
+        on_a_core(async move |core| {
+            let array = run(&core, &all[half..=half]).await;
+            write(&core, &array, &data(half)).await;
+            if let Some(new) = new {
+                array.add(&all[new], UUID, Forced::default()).await.unwrap();
+                whole(&core, &array).await;
+            }
+            array.stop().await.unwrap();
+        });
+    }
+    for given in [&names[..2], &names[..]] {
+        let found = scan(MemberAccess::local().look_all(given).unwrap(), Forced::default()).unwrap();
+        let problem = found.find(None).unwrap().assembly.refusal();
+        assert_eq!(problem.map(|problem| problem.code), Some(Code::SplitBrain), "{given:?}");
+    }
+    // Either half runs, and does not take the other in unasked.
+    for (half, others) in [(&names[..1], &names[1..]), (&names[1..], &names[..1])] {
+        let (half, others) = (half.to_vec(), others.to_vec());
+        on_a_core(async move |core| {
+            let array = run(&core, &half).await;
+            for other in &others {
+                let problem = array.add(other, UUID, Forced::default()).await.unwrap_err();
+                assert_eq!(problem.code, Code::SplitBrain, "{problem}");
+            }
+            array.stop().await.unwrap();
+        });
+    }
+}
+
+/// Hazard: what a repair chose is not on a member that was away meanwhile.
+#[test]
+fn a_member_that_was_away_gets_what_was_repaired() {
+    for consistency in [Consistency::Resync, Consistency::Bitmap { chunk_bytes: None }] {
+        let (_dir, names) = files(3, SIZE);
+        let has_bitmap = consistency != Consistency::Resync;
+        create(Level::Raid1, Version::V12, consistency, &names, &[]);
+        let all = names.clone();
+        on_a_core(async move |core| {
+            let array = run(&core, &all).await;
+            whole(&core, &array).await;
+            array.stop().await.unwrap();
+        });
+        let at = 5 << 20;
+        std::fs::File::options()
+            .write(true)
+            .open(&names[1])
+            .unwrap()
+            .write_all_at(&[0x77; 16384], at)
+            .unwrap();
+        let all = names.clone();
+        on_a_core(async move |core| {
+            let array = run(&core, &all[..2]).await;
+            let job = Job::Repair { range: None, source: Some(RepairSource::CopyFrom(MemberIx(1))) };
+            array.handle().start_job(&core, job).await.unwrap();
+            while array.handle().report(&core).await.is_none_or(|job| job.action != JobKind::Repair) {
+                core.sleep(Duration::from_millis(1)).await;
+            }
+            array.stop().await.unwrap();
+        });
+        let all = names.clone();
+        on_a_core(async move |core| {
+            let array = run(&core, &all).await;
+            if has_bitmap {
+                core.spawn(keep(array.clone()));
+            } else {
+                assert_eq!(array.handle().status(&core).await.degraded, 1, "it is not in sync");
+                array.add(&all[2], UUID, Forced::default()).await.unwrap();
+            }
+            whole(&core, &array).await;
+            array.stop().await.unwrap();
+        });
+        let held = |name: &String| std::fs::read(name).unwrap()[at as usize..][..16384].to_vec();
+        assert!(names.iter().all(|name| held(name) == [0x77; 16384]), "bitmap: {has_bitmap}");
     }
 }
 

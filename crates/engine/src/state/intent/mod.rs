@@ -53,6 +53,17 @@ pub(crate) async fn enter(
     if !planted::is(Bug::SumsUnnoted) {
         sums::enter(shard, range.clone()).await?;
     }
+    enter_regions(shard, range).await
+}
+
+/// As [`enter`], for a write that sums of a recorded scrub have proved: it is not noted for them.
+///
+/// # Errors
+/// As of [`enter`].
+pub(crate) async fn enter_regions(
+    shard: &Rc<StateShard>,
+    range: Range<Sector>,
+) -> Result<Option<IntentGuard<'_>>, VolumeError> {
     let Some(intent) = &shard.intent else { return Ok(None) };
     let regions = intent.regions_of(range);
     loop {

@@ -6,6 +6,7 @@ mod check;
 mod crash;
 mod fill;
 mod later;
+mod repairs;
 mod scarce;
 mod speed;
 mod stall;

@@ -73,18 +73,12 @@ impl OfferedDevice {
         damaged: &[RawSuperblock],
         signatures: Vec<FoundSignature>,
     ) -> Self {
-        let damaged = damaged.iter().map(|raw| FoundSignature {
-            what: format!("damaged md {} superblock", raw.fields().version()),
-            offset_bytes: raw.fields().found_at_sectors() * 512,
-            uuid: None,
-            kind: None,
-        });
         Self {
             name: name.to_owned(),
             size_sectors: device.size_bytes() / 512,
             logical_block_bytes: device.logical_block_bytes(),
             superblocks,
-            damaged: damaged.collect(),
+            damaged: damaged.iter().map(damaged_signature).collect(),
             signatures,
         }
     }
@@ -93,6 +87,26 @@ impl OfferedDevice {
     #[must_use]
     pub fn own(&self, template: &Superblock) -> Option<&Superblock> {
         self.superblocks.iter().find(|own| own.set_uuid() == template.set_uuid())
+    }
+}
+
+/// A superblock that is valid, as something that is recognised.
+pub(crate) fn superblock_signature(superblock: &Superblock) -> FoundSignature {
+    FoundSignature {
+        what: format!("md {} superblock", superblock.version()),
+        offset_bytes: superblock.found_at_sectors() * 512,
+        uuid: Some(superblock.set_uuid().to_string()),
+        kind: None,
+    }
+}
+
+/// A superblock that is not valid, as something that is recognised.
+pub(crate) fn damaged_signature(raw: &RawSuperblock) -> FoundSignature {
+    FoundSignature {
+        what: format!("damaged md {} superblock", raw.fields().version()),
+        offset_bytes: raw.fields().found_at_sectors() * 512,
+        uuid: None,
+        kind: None,
     }
 }
 
@@ -219,7 +233,8 @@ pub fn admit(
         refuse(split_brain(offer, own, template))?;
     }
     let foreign = foreign_signatures(offer, own, running);
-    let is_ours = check_empty(offer, template, &foreign, &mut refuse)?;
+    let superblocks = foreign_superblocks(offer, own, running);
+    let is_ours = check_empty(offer, &superblocks, &foreign, &mut refuse)?;
 
     let by_regions = former.filter(|own| {
         is_ours && apart.is_none() && seat_of(own) == Some(seat) && lacks_only_bits(own, running)
@@ -249,7 +264,7 @@ pub fn admit(
     if let Some(error) = superblock.check(offer.size_sectors).first() {
         return Err(cannot_say(offer, &error.to_string()));
     }
-    let mut writes = writes(offer, &superblock, bad_blocks_kept);
+    let mut writes = writes(offer, &superblock, &superblocks, bad_blocks_kept);
     if !foreign.is_empty() {
         writes.splice(0..0, zeros_over_signatures(offer, &superblock));
     }
@@ -378,10 +393,30 @@ fn foreign_signatures<'a>(
     own: Option<&Superblock>,
     running: &ArrayNow,
 ) -> Vec<&'a FoundSignature> {
-    let is_ours = |seen: &FoundSignature| {
-        own.is_some_and(|own| lies_in_data(own, seen)) && running.shown.contains(seen)
-    };
-    offer.signatures.iter().filter(|seen| !is_ours(seen)).collect()
+    offer.signatures.iter().filter(|seen| !is_content(seen, own, running)).collect()
+}
+
+/// The superblocks on a device that are none of this array's, nor of an array that lies on it; how
+/// an operator knows them, too.
+fn foreign_superblocks(
+    offer: &OfferedDevice,
+    own: Option<&Superblock>,
+    running: &ArrayNow,
+) -> Vec<(FoundSignature, String)> {
+    let others =
+        offer.superblocks.iter().filter(|other| other.set_uuid() != running.template.set_uuid()).map(
+            |other| {
+                let known_as = format!("a member of array {} ({})", array_name(other), other.set_uuid());
+                (superblock_signature(other), known_as)
+            },
+        );
+    let damaged = offer.damaged.iter().map(|seen| (seen.clone(), seen.to_string()));
+    others.chain(damaged).filter(|(seen, _)| !is_content(seen, own, running)).collect()
+}
+
+/// Whether something on a device is what the array has at that place.
+fn is_content(seen: &FoundSignature, own: Option<&Superblock>, running: &ArrayNow) -> bool {
+    own.is_some_and(|own| lies_in_data(own, seen)) && running.shown.contains(seen)
 }
 
 /// Whether something lies where a device with this superblock holds the array's content.
@@ -396,15 +431,11 @@ pub fn lies_in_data(own: &Superblock, seen: &FoundSignature) -> bool {
 /// Whether nothing is.
 fn check_empty(
     offer: &OfferedDevice,
-    template: &Superblock,
+    superblocks: &[(FoundSignature, String)],
     foreign: &[&FoundSignature],
     refuse: &mut impl FnMut(Problem) -> Result<(), Problem>,
 ) -> Result<bool, Problem> {
-    let others = offer.superblocks.iter().filter(|other| other.set_uuid() != template.set_uuid());
-    let mut found: Vec<_> = others
-        .map(|other| format!("a member of array {} ({})", array_name(other), other.set_uuid()))
-        .collect();
-    found.extend(offer.damaged.iter().map(ToString::to_string));
+    let mut found: Vec<_> = superblocks.iter().map(|(_, known_as)| known_as.clone()).collect();
     found.extend(foreign.iter().map(ToString::to_string));
     if found.is_empty() {
         return Ok(true);
@@ -611,18 +642,19 @@ fn superblock(
 }
 
 /// What has to be there before the superblock says that it is.
-fn writes(offer: &OfferedDevice, superblock: &Superblock, bad_blocks_kept: bool) -> Vec<PlannedWrite> {
+fn writes(
+    offer: &OfferedDevice,
+    superblock: &Superblock,
+    foreign: &[(FoundSignature, String)],
+    bad_blocks_kept: bool,
+) -> Vec<PlannedWrite> {
     let place = superblock.found_at_sectors() * 512;
     let at =
         |offset_sectors: i32| superblock.sector_from_superblock(offset_sectors).map(|sector| sector * 512);
-    let old = offer.superblocks.iter().map(|old| FoundSignature {
-        what: format!("md {} superblock", old.version()),
-        offset_bytes: old.found_at_sectors() * 512,
-        uuid: None,
-        kind: None,
-    });
+    let is_ours = |old: &&Superblock| old.set_uuid() == superblock.set_uuid();
+    let old = offer.superblocks.iter().filter(is_ours).map(superblock_signature);
     let mut writes: Vec<_> = old
-        .chain(offer.damaged.iter().cloned())
+        .chain(foreign.iter().map(|(seen, _)| seen.clone()))
         .filter(|old| old.offset_bytes != place)
         .map(|old| PlannedWrite {
             what: format!("zeros over the {}", old.what),

@@ -2,16 +2,17 @@
 //! beside everything else that the core does, and given up when the device hangs: a device that
 //! nothing depends on must not hold up the array.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use wattle_engine::VolumeRef;
 use wattle_engine::geometry::Geometry;
 use wattle_engine::units::{MemberIx, SECTOR_BYTES, Sector};
+use wattle_engine::{Volume, VolumeRef};
 use wattle_format::md::{self, Superblock};
 use wattle_format::probe;
 use wattle_rt::{BufMut, Core, Device, Either, IoError, race};
 
-use crate::md::admit::{OfferedDevice, lies_in_data};
+use crate::md::admit::{OfferedDevice, damaged_signature, lies_in_data, superblock_signature};
 use crate::md::superblocks::{Superblocks, read_superblocks};
 use crate::members::MemberError;
 use crate::problem::{Code, Problem};
@@ -128,7 +129,10 @@ pub(super) async fn shown(
 ) -> Vec<FoundSignature> {
     // The array is read only for those few devices that show something where the array's content
     // may be.
-    if !offer.signatures.iter().any(|seen| lies_in_data(own, seen)) {
+    let others = offer.superblocks.iter().filter(|other| other.set_uuid() != own.set_uuid());
+    let others = others.map(superblock_signature).chain(offer.damaged.iter().cloned());
+    let has_superblocks = others.into_iter().any(|seen| lies_in_data(own, &seen));
+    if !has_superblocks && !offer.signatures.iter().any(|seen| lies_in_data(own, seen)) {
         return Vec::new();
     }
     let Ok(volume) = volume.open(core) else { return Vec::new() };
@@ -136,32 +140,72 @@ pub(super) async fn shown(
     let size_bytes = offer.size_sectors * SECTOR_BYTES;
     let mut found = Vec::new();
     for slot in (0..geometry.raid_disks() as u16).map(MemberIx) {
-        let end = start.saturating_add(geometry.member_sectors(slot).0 * SECTOR_BYTES);
         let mut parts = Vec::new();
         for range in probe::ranges(size_bytes) {
-            let (mut at, end) = (range.start.max(start), range.end.min(end));
-            let mut part: (u64, Vec<u8>) = (at, Vec::new());
-            while at < end {
-                let (sector, chunk) = (Sector((at - start) / SECTOR_BYTES), geometry.chunk().0);
-                let left = if chunk == 0 { u64::MAX } else { (chunk - sector.0 % chunk) * SECTOR_BYTES };
-                let len = left.min(end - at) / SECTOR_BYTES * SECTOR_BYTES;
-                let bytes = match geometry.array_sector_at(slot, sector) {
-                    Some(from) if len > 0 => {
-                        let buf = BufMut::zeroed(len as usize);
-                        let (read, buf) = volume.read(from.0 * SECTOR_BYTES, buf).await;
-                        read.ok().map(|()| buf)
-                    }
-                    _ => None,
-                };
-                match bytes {
-                    Some(bytes) => part.1.extend_from_slice(&bytes),
-                    None => parts.push(std::mem::replace(&mut part, (at + len, Vec::new()))),
-                }
-                at += len.max(SECTOR_BYTES);
-            }
-            parts.push(part);
+            parts.extend(content(&volume, geometry, slot, start, range).await);
         }
         found.extend(recognise(size_bytes, &parts));
+        if has_superblocks {
+            let mut parts = Vec::new();
+            for place in md::scan_component(offer.size_sectors) {
+                let range = place.offset_bytes..place.offset_bytes + place.len_bytes as u64;
+                parts.extend(content(&volume, geometry, slot, start, range).await);
+            }
+            found.extend(recognise_superblocks(offer.size_sectors, &parts));
+        }
+    }
+    found
+}
+
+/// What the member in a slot has in a range of its bytes, as far as that is the array's content and
+/// can be read: offset and bytes. Its data begins at the byte `start`.
+async fn content(
+    volume: &Volume,
+    geometry: &Geometry,
+    slot: MemberIx,
+    start: u64,
+    range: Range<u64>,
+) -> Vec<(u64, Vec<u8>)> {
+    let end = start.saturating_add(geometry.member_sectors(slot).0 * SECTOR_BYTES);
+    let (mut at, end) = (range.start.max(start), range.end.min(end));
+    let mut parts = Vec::new();
+    let mut part: (u64, Vec<u8>) = (at, Vec::new());
+    while at < end {
+        let (sector, chunk) = (Sector((at - start) / SECTOR_BYTES), geometry.chunk().0);
+        let left = if chunk == 0 { u64::MAX } else { (chunk - sector.0 % chunk) * SECTOR_BYTES };
+        let len = left.min(end - at) / SECTOR_BYTES * SECTOR_BYTES;
+        let bytes = match geometry.array_sector_at(slot, sector) {
+            Some(from) if len > 0 => {
+                let buf = BufMut::zeroed(len as usize);
+                let (read, buf) = volume.read(from.0 * SECTOR_BYTES, buf).await;
+                read.ok().map(|()| buf)
+            }
+            _ => None,
+        };
+        match bytes {
+            Some(bytes) => part.1.extend_from_slice(&bytes),
+            None => parts.push(std::mem::replace(&mut part, (at + len, Vec::new()))),
+        }
+        at += len.max(SECTOR_BYTES);
+    }
+    parts.push(part);
+    parts
+}
+
+/// The superblocks that a device of so many sectors shows in these parts of it.
+fn recognise_superblocks(size_sectors: u64, parts: &[(u64, Vec<u8>)]) -> Vec<FoundSignature> {
+    let mut found = Vec::new();
+    for place in md::scan_component(size_sectors) {
+        let within = |(from, bytes): &(u64, Vec<u8>)| {
+            let at = usize::try_from(place.offset_bytes.checked_sub(*from)?).ok()?;
+            bytes.get(at..at.checked_add(place.len_bytes)?).map(<[u8]>::to_vec)
+        };
+        let Some(bytes) = parts.iter().find_map(within) else { continue };
+        match md::identify(place.version, &bytes, size_sectors) {
+            Ok(None) => {}
+            Ok(Some(superblock)) => found.push(superblock_signature(&superblock)),
+            Err(raw) => found.push(damaged_signature(&raw)),
+        }
     }
     found
 }

@@ -315,7 +315,8 @@ fn with_group() -> Rig {
     let mut rig = Rig::new(2, 512);
     let (plan, drives) = (new(&rig), rig.drives.clone());
     let text = group(1).to_text(&Stamp { description: String::new(), host: "h".to_owned(), time: 1 });
-    let made = rig.world.run(async |core| plan.execute(&core, &GroupLock::not_needed(), &drives, Some(&text)).await);
+    let made =
+        rig.world.run(async |core| plan.execute(&core, &GroupLock::not_needed(), &drives, Some(&text)).await);
     assert_eq!(made.expect_done().unwrap(), Vec::<String>::new());
     rig
 }

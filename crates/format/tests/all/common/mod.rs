@@ -194,6 +194,7 @@ fn undo_seed() -> Vec<u8> {
         target: 0,
         sector,
         sectors: 1,
+        step: 1,
         before,
         written: vec![vec![7], vec![8]],
     };

@@ -107,5 +107,5 @@ fn a_group_is_not_called_like_a_device() {
     let members = [room.device("a", 32 << 20)];
     room.untouched(|| lvm(&room, "vg create null", &members)).failed(1, "WTL-0134", &["/dev/null"]);
     lvm(&room, "vg create vg", &members).ok();
-    lvm(&room, "vg rename vg shm", &members).failed(1, "WTL-0134", &["/dev/shm"]);
+    lvm(&room, "vg rename vg null", &members).failed(1, "WTL-0134", &["/dev/null"]);
 }

@@ -133,7 +133,9 @@ fn a_metadata_area_behind_the_data_is_not_made_extents() {
     let conf = room.path("lvm");
     fs::create_dir(&conf).unwrap();
     let files = [a.clone()];
-    let Some(_) = judge(&conf, &files, &format!("pvcreate --pvmetadatacopies 2 {a}")) else { return };
+    if judge(&conf, &files, &format!("pvcreate --pvmetadatacopies 2 {a}")).is_none() {
+        return;
+    }
     judge(&conf, &files, &format!("vgcreate -s 1m vg {a}")).unwrap();
     let count = || judge(&conf, &files, "pvs --noheadings -o pv_pe_count").unwrap().concat();
     let before = count();

@@ -51,8 +51,8 @@ pub fn check_lv_name(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// Whether an LV, a hidden one too, can have its name in a VG of this name. LVM2 writes no text of a
-/// VG with one that cannot.
+/// Whether an LV, a hidden one too, can have its name in a VG of this name. LVM2 writes no text of
+/// a VG with one that cannot.
 pub fn check_names_together(vg: &str, lv: &str) -> Result<(), NameError> {
     if vg.len() + lv.len() > BOTH_BYTES_MAX { Err(NameError::Both) } else { Ok(()) }
 }

@@ -1,5 +1,6 @@
 //! What `wattle undo` asks before it brings back the earlier text of a group: volumes that would be
-//! shorter by it, or gone, may hold by now what `lv reduce` and `lv remove` would refuse to cut off.
+//! shorter by it, or gone, may hold by now what `lv reduce` and `lv remove` would refuse to cut
+//! off.
 
 use wattle_control::lvm::{edit, then};
 use wattle_control::restore::FoundTarget;

@@ -8,6 +8,11 @@ pub fn wall_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
+/// Nanoseconds since 1970, by the clock of the day.
+pub fn wall_nanos() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()
+}
+
 /// What tells this start of the machine from others (random(4)); empty where nothing does.
 pub fn boot() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

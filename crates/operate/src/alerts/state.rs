@@ -163,6 +163,9 @@ pub struct AlertBrief {
 pub struct Notification {
     /// Its number, for receivers that want to see each once.
     pub id: u64,
+    /// Tells that number from those of others; empty until it is kept.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub origin: String,
     /// What it is about.
     pub kind: AlertKind,
     /// mdadm's name of it: `Fail`, `Rebuild40`.
@@ -330,7 +333,8 @@ pub struct ArrayMemory {
 pub struct AlertsState {
     /// Of the document.
     pub schema_version: u32,
-    /// Tells the numbers of this machine from those of others.
+    /// Tells the numbers that are given from those of others: of another machine, or given by a
+    /// process that could not keep them.
     #[serde(default)]
     pub origin: String,
     /// The next number of an alert or notification.
@@ -389,6 +393,15 @@ impl AlertsState {
         let id = self.next_id;
         self.next_id += 1;
         id
+    }
+
+    /// Notifications from number `first` on, and those of before origins were kept with them, are
+    /// of this origin.
+    pub fn stamp_origin(&mut self, first: u64) {
+        let is_of_it = |known: &&mut Notification| known.id >= first || known.origin.is_empty();
+        for notification in self.notifications.iter_mut().filter(is_of_it) {
+            notification.origin.clone_from(&self.origin);
+        }
     }
 
     /// The alert of this key that is not over.

@@ -27,7 +27,7 @@ const FOREVER_SECS: u64 = 10 * 366 * 24 * 3600;
 pub struct MessageSender {
     /// This machine.
     pub host: String,
-    /// Tells its numbers from those of others.
+    /// Tells the numbers of notifications that are not kept from those of others.
     pub origin: String,
     /// An alert is told again after this time.
     pub repeat_secs: Option<u64>,
@@ -36,7 +36,11 @@ pub struct MessageSender {
 impl MessageSender {
     /// What tells this notification from all others.
     pub fn id_of(&self, notification: &Notification) -> String {
-        format!("{}-{}", self.origin, notification.id)
+        let origin = match notification.origin.as_str() {
+            "" => &self.origin,
+            origin => origin,
+        };
+        format!("{origin}-{}", notification.id)
     }
 }
 

@@ -165,6 +165,7 @@ fn brief(alert: &Alert) -> AlertBrief {
 fn of_alert_numbered(alert: &Alert, id: u64, repeated: bool, secs: u64) -> Notification {
     Notification {
         id,
+        origin: String::new(),
         kind: alert.key.kind,
         event: alert.key.kind.name().to_owned(),
         severity: alert.severity,
@@ -193,6 +194,7 @@ fn over_notification(
     let one = ended.len() == 1;
     Notification {
         id: state.number(),
+        origin: String::new(),
         kind,
         event: kind.name().to_owned(),
         severity: kind.severity(),
@@ -222,6 +224,7 @@ pub fn once(
 ) -> Notification {
     Notification {
         id: state.number(),
+        origin: String::new(),
         kind,
         event: kind.name().to_owned(),
         severity: kind.severity(),

@@ -1,6 +1,6 @@
 //! Delivers what one channel is owed, in its order, one at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -111,7 +111,10 @@ impl Courier {
             return None;
         }
         let channel = state.channels.get(&self.channel.name)?;
-        let due = |owed: &&Owed| pace.refused.get(&owed.notification).is_none_or(|until| now >= *until);
+        let due = |owed: &&Owed| {
+            let id = &owed.notification;
+            !pace.done.contains(id) && pace.refused.get(id).is_none_or(|until| now >= *until)
+        };
         let owed = channel.owed.iter().find(due)?;
         let notification = state.notifications.iter().find(|known| known.id == owed.notification)?;
         Some((owed.clone(), notification.clone()))
@@ -124,6 +127,9 @@ impl Courier {
         let secs = beside::wall_secs();
         let name = &self.channel.name;
         let kept = self.journal.update(|state| state.tried(name, id, secs, &tried));
+        if kept.is_err() && matches!(tried, Tried::Arrived | Tried::GivenUp(_)) {
+            pace.done.insert(id);
+        }
         let problems: Vec<Problem> =
             kept.map_or_else(|problem| vec![problem], |updated| updated.problems().cloned().collect());
         for problem in problems {
@@ -154,6 +160,9 @@ struct Pace {
     failing: Option<Instant>,
     /// Not these before that.
     refused: BTreeMap<u64, Instant>,
+    /// Never these: that nothing more is to be done about them could not be recorded, not even in
+    /// memory.
+    done: BTreeSet<u64>,
 }
 
 impl Pace {
@@ -162,7 +171,7 @@ impl Pace {
         let failing = *self.failing.get_or_insert(now);
         let (why, is_down) = match delivery {
             Delivery::Arrived => {
-                *self = Self { refused: std::mem::take(&mut self.refused), ..Self::default() };
+                (self.channel, self.failures, self.failing) = (None, 0, None);
                 self.refused.remove(&owed.notification);
                 return Tried::Arrived;
             }
@@ -200,6 +209,8 @@ fn step(first: Duration, failures: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alerts::kind::AlertSeverity;
+    use crate::alerts::settings::ChannelWay;
 
     fn owed(notification: u64) -> Owed {
         Owed { notification, attempts: 0, refused: 0, error: None }
@@ -262,5 +273,43 @@ mod tests {
         assert_eq!(pace.channel, None, "it holds back no other");
         // The next one that fails may be the program's fault.
         assert_eq!(pace.after(&owed(3), failed(), later), Tried::Failed("why".to_owned()));
+    }
+
+    /// What took a message is not given it again and again because that cannot be recorded.
+    #[test]
+    fn a_delivery_that_cannot_be_recorded_is_made_once() {
+        let temp = tempfile::tempdir().unwrap();
+        let journal = Arc::new(Journal::open(temp.path()).unwrap());
+        // Nothing can be written; then a later version does.
+        std::fs::create_dir(temp.path().join("alerts.json.new")).unwrap();
+        let send = |state: &mut AlertsState| {
+            let message = crate::alerts::rules::test_message(state, "data", 0);
+            state.owe(message, ["program"].into_iter());
+        };
+        journal.update(send).unwrap();
+        std::fs::write(journal.path(), r#"{"schema_version":99}"#).unwrap();
+        let notes: Arc<Mutex<Vec<WatchNote>>> = Arc::default();
+        let keep = notes.clone();
+        let courier = Courier {
+            channel: ChannelSettings {
+                name: "program".to_owned(),
+                at_least: AlertSeverity::Info,
+                only: Vec::new(),
+                time_max: Duration::from_secs(90),
+                way: ChannelWay::Program("/bin/true".into()),
+            },
+            sender: MessageSender { host: String::new(), origin: String::new(), repeat_secs: None },
+            journal,
+            bell: Arc::default(),
+            note: Arc::new(move |note| keep.lock().unwrap().push(note)),
+            stop: Arc::default(),
+            turn: Arc::default(),
+        };
+        let mut pace = Pace::default();
+        assert!(courier.has_sent(&mut pace));
+        assert!(!courier.has_sent(&mut pace), "it arrived");
+        let notes = notes.lock().unwrap();
+        let arrived = notes.iter().filter(|note| matches!(note, WatchNote::Arrived { id: 1, .. }));
+        assert_eq!(arrived.count(), 1, "{notes:?}");
     }
 }

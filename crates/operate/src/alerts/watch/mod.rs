@@ -20,7 +20,7 @@ use wattle_server::socket::RuntimeDir;
 
 use super::beside;
 use super::channels::{self, Delivery, MessageSender};
-use super::journal::Journal;
+use super::journal::{Journal, Updated};
 use super::rules::{Asked, DriveFault, Fullness, test_message};
 use super::settings::AlertSettings;
 use super::state::{AlertsState, DroppedMessage};
@@ -113,10 +113,10 @@ pub struct WatchOptions {
 }
 
 /// Watches until it is to end. While another process does, it waits for that one's end. Where
-/// nothing can be written it watches all the same: an alert counts more than its record.
+/// nothing can be written or read it watches all the same: an alert counts more than its record.
 ///
 /// # Errors
-/// The settings are not understood, or what is kept of alerts cannot be used.
+/// The settings are not understood, or a later version keeps the alerts.
 pub fn run(options: &WatchOptions) -> Result<(), Problem> {
     let settings = AlertSettings::read(&options.settings)?;
     let unkept = |problem: Problem, then: &str| {
@@ -170,8 +170,8 @@ pub fn test(settings: &AlertSettings, journal: &Journal) -> Result<Vec<TestOutco
         return Err(no_channel(settings));
     }
     let now = beside::wall_secs();
-    let make = |state: &mut AlertsState| (test_message(state, &settings.host, now), state.origin.clone());
-    let (message, origin) = journal.update(make)?.value;
+    let make = |state: &mut AlertsState| test_message(state, &settings.host, now);
+    let Updated { value: message, origin, .. } = journal.update(make)?;
     let sender =
         MessageSender { host: settings.host.clone(), origin, repeat_secs: settings.rules.repeat_secs };
     let (results, received) = std::sync::mpsc::channel();

@@ -191,9 +191,10 @@ impl<'a> Hub<'a> {
         let names: Vec<_> = self.settings.channels.iter().map(|channel| channel.name.as_str()).collect();
         let updated = self.journal.update(|state| {
             state.keep_channels(&names);
-            (state.origin.clone(), std::mem::take(&mut state.dropped))
+            std::mem::take(&mut state.dropped)
         })?;
-        let (origin, dropped) = self.noted(updated);
+        let origin = updated.origin.clone();
+        let dropped = self.noted(updated);
         dropped.into_iter().for_each(|dropped| self.note(WatchNote::Dropped(dropped)));
         self.couriers = Arc::default();
         let sender = channels::MessageSender {

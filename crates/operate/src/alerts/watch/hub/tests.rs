@@ -119,6 +119,27 @@ fn a_server_of_before_the_machine_was_started_is_waited_for_and_then_told() {
     }
 }
 
+/// The file system that alerts are kept on gives errors: that is when they are needed.
+#[test]
+fn alerts_go_on_where_what_is_kept_cannot_be_read() {
+    for is_known in [true, false] {
+        let room = Room::new("");
+        let mut hub = room.hub();
+        if is_known {
+            hub.look("data", None, &report(), None, None).unwrap();
+            fs::remove_file(hub.journal.path()).unwrap();
+        }
+        std::os::unix::fs::symlink("alerts.json", hub.journal.path()).unwrap();
+        hub.start_couriers().unwrap();
+        hub.state().unwrap();
+        let socket = room.dir.path().join("data.sock");
+        hub.take(&socket, ServerFound::Gone(Gone::Died)).unwrap();
+        let raised: Vec<_> = hub.state().unwrap().alerts.iter().map(|a| a.key.kind.name()).collect();
+        assert_eq!(raised, ["DeviceDisappeared"], "{is_known}");
+        hub.couriers.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A file system that hangs, below drives that answer.
 struct Hangs {
     /// How often each was asked.

@@ -4,6 +4,13 @@
 //! watches and a command that acknowledges do not undo each other. One process watches at a time:
 //! it holds another lock for as long as it runs. A lock that another process does not release costs
 //! the durability for that long, not the alert; a write to the file that hangs holds up all.
+//!
+//! Invariants:
+//! 1. Neither a file that cannot be written nor one that cannot be read ends the watch: changes go
+//!    on in memory, from what is known. Only a file of a later version does.
+//! 2. A number is given once with one origin. Numbers of a change that is not durable get an origin
+//!    of their own: the file still has the number before them, with the origin before.
+//! 3. What is in a file that was never read is not written over: it is put aside.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -15,7 +22,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use wattle_control::{Code, Problem};
 
-use super::beside::{self, wall_secs};
+use super::beside;
 use super::state::{AlertsState, SCHEMA_VERSION};
 
 /// Far more than is kept of as many alerts as may be.
@@ -67,8 +74,9 @@ fn stamp(metadata: &Metadata) -> Stamp {
 #[derive(Debug)]
 struct Unsaved {
     state: AlertsState,
-    /// The file as it was read last: what others have changed in it since is theirs.
-    file: AlertsState,
+    /// The file as it was read last: what others have changed in it since is theirs. `None` if it
+    /// could not be read yet.
+    file: Option<AlertsState>,
 }
 
 /// What the file holds.
@@ -79,6 +87,8 @@ enum Kept {
     State(Box<AlertsState>),
     /// Something else, for this reason.
     Damaged(String),
+    /// Something that the system does not give.
+    Unreadable(Problem),
 }
 
 /// Held by the process that watches.
@@ -90,9 +100,11 @@ pub struct WatchLock(#[allow(dead_code, reason = "the lock is held as long as th
 pub struct Updated<T> {
     /// What the change gave.
     pub value: T,
+    /// Tells the numbers that the change gave from those of others.
+    pub origin: String,
     /// Why it is not durable.
     pub unsaved: Option<Problem>,
-    /// What was kept before was damaged: what of it was put aside.
+    /// What was kept before is not gone on from, and was put aside.
     pub damaged: Option<Problem>,
 }
 
@@ -160,10 +172,10 @@ impl Journal {
         options.open(&path).map_err(|error| problem(&path, &error.to_string()))
     }
 
-    /// What is kept.
+    /// What is kept: as it was known last, if the file cannot be read any more.
     ///
     /// # Errors
-    /// The file cannot be read, is damaged, or is a later version's.
+    /// The file cannot be read and never could, is damaged, or is a later version's.
     pub fn read(&self) -> Result<AlertsState, Problem> {
         if let Some(unsaved) = &*self.unsaved() {
             return Ok(unsaved.state.clone());
@@ -171,6 +183,7 @@ impl Journal {
         match self.load()? {
             Kept::Absent => Ok(AlertsState::default()),
             Kept::State(state) => Ok(*state),
+            Kept::Unreadable(problem) => self.last_known().ok_or(problem),
             Kept::Damaged(why) => Err(Problem::new(
                 Code::AlertJournal,
                 format!("{}: what is kept of alerts is damaged", self.path().display()),
@@ -181,51 +194,89 @@ impl Journal {
     }
 
     /// Changes what is kept. A change that cannot be written is kept in memory, and written with
-    /// the next one. A file that is damaged is put aside.
+    /// the next one; so is one to a file that cannot be read. A file that is damaged is put aside.
     ///
     /// # Errors
-    /// What is kept cannot be read, or is a later version's.
+    /// What is kept is a later version's.
     pub fn update<T>(&self, change: impl FnOnce(&mut AlertsState) -> T) -> Result<Updated<T>, Problem> {
         let mut unsaved = self.unsaved();
         let mut locked = self.lock();
-        let (kept, mut damaged) = match self.load()? {
-            Kept::Absent => (None, None),
-            Kept::State(state) => (Some(*state), None),
+        let mut damaged = None;
+        let file = match self.load()? {
+            Kept::Absent => Some(AlertsState::default()),
+            // What this process has began without it, under other numbers.
+            Kept::State(state) if matches!(&*unsaved, Some(Unsaved { file: None, .. })) => {
+                self.put_aside(&mut locked);
+                let is_aside = locked.is_ok();
+                let why = "it could not be read when this process began";
+                damaged = is_aside.then(|| self.lost("is not gone on from", why, is_aside));
+                is_aside.then_some(*state)
+            }
+            Kept::State(state) => Some(*state),
             Kept::Damaged(why) => {
-                if locked.is_ok()
-                    && let Err(error) = fs::rename(self.path(), self.aside())
-                {
-                    // Nothing is written over it.
-                    locked = Err(problem(&self.path(), &error.to_string()));
+                self.put_aside(&mut locked);
+                // If something is unsaved it is damaged still, which was said.
+                let is_new = unsaved.is_none();
+                damaged = is_new.then(|| self.lost("is damaged", &why, locked.is_ok()));
+                Some(AlertsState::default())
+            }
+            Kept::Unreadable(problem) => {
+                // What it holds is not known: nothing is written over it.
+                locked = Err(problem);
+                match &*unsaved {
+                    Some(unsaved) => unsaved.file.clone(),
+                    None => self.last_known(),
                 }
-                (None, Some(self.damaged(&why, locked.is_ok())))
             }
         };
-        let untouched = kept.is_some() && unsaved.is_none();
-        let file = kept.unwrap_or_default();
+        let was_saved = unsaved.is_none();
         let before = match unsaved.take() {
             Some(mut unsaved) => {
-                unsaved.state.take_over(&unsaved.file, &file);
-                // It is damaged still, which was said.
-                damaged = None;
+                match (&unsaved.file, &file) {
+                    (Some(was), Some(is)) => unsaved.state.take_over(was, is),
+                    (None, Some(is)) => unsaved.state.next_id = unsaved.state.next_id.max(is.next_id),
+                    (_, None) => {}
+                }
                 unsaved.state
             }
-            None => file.clone(),
+            None => file.clone().unwrap_or_default(),
         };
         let mut state = before.clone();
         if state.origin.is_empty() {
-            state.origin = format!("{:x}-{:x}", wall_secs(), std::process::id());
+            state.origin = new_origin();
         }
         let value = change(&mut state);
-        if untouched && state == before {
-            return Ok(Updated { value, unsaved: None, damaged });
+        state.stamp_origin(before.next_id);
+        let is_in_file = was_saved && before.origin == state.origin;
+        if is_in_file && state == before {
+            return Ok(Updated { value, origin: state.origin, unsaved: None, damaged });
         }
-        let written = locked.and_then(|_lock| self.write(&state));
-        let problem = written.err();
+        let problem = locked.and_then(|_lock| self.write(&state)).err();
+        let mut origin = state.origin.clone();
         if problem.is_some() {
+            if was_saved {
+                state.origin = new_origin();
+                state.stamp_origin(before.next_id);
+                origin.clone_from(&state.origin);
+            }
             *unsaved = Some(Unsaved { state, file });
         }
-        Ok(Updated { value, unsaved: problem, damaged })
+        Ok(Updated { value, origin, unsaved: problem, damaged })
+    }
+
+    /// Puts a file aside that is not gone on from; if that fails nothing is written over it.
+    fn put_aside(&self, locked: &mut Result<File, Problem>) {
+        if locked.is_ok()
+            && let Err(error) = fs::rename(self.path(), self.aside())
+        {
+            *locked = Err(problem(&self.path(), &error.to_string()));
+        }
+    }
+
+    /// What the file held when it was read or written last.
+    fn last_known(&self) -> Option<AlertsState> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().map(|known| known.state.clone())
     }
 
     /// Takes the lock of a change. What has it may have been stopped, and is not waited for.
@@ -256,14 +307,15 @@ impl Journal {
         self.path().with_extension("json.damaged")
     }
 
-    fn damaged(&self, why: &str, is_aside: bool) -> Problem {
+    /// What was kept before is not gone on from.
+    fn lost(&self, how: &str, why: &str, is_aside: bool) -> Problem {
         let place = match is_aside {
             true => format!("it is in {} now", self.aside().display()),
             false => "it cannot be put aside".to_owned(),
         };
         Problem::new(
             Code::AlertJournal,
-            format!("{}: what was kept of alerts is damaged", self.path().display()),
+            format!("{}: what was kept of alerts {how}", self.path().display()),
             format!("{why}; {place}, and what holds is told anew"),
             "messages that were owed are lost: look at `wattle status`",
         )
@@ -272,7 +324,7 @@ impl Journal {
     /// What the file holds.
     ///
     /// # Errors
-    /// It cannot be read, or a later version wrote it, in whatever form.
+    /// A later version wrote it, in whatever form.
     fn load(&self) -> Result<Kept, Problem> {
         /// What every version has.
         #[derive(Deserialize)]
@@ -280,21 +332,26 @@ impl Journal {
             schema_version: u32,
         }
         let path = self.path();
-        let unreadable = |error: io::Error| problem(&path, &error.to_string());
+        let unreadable = |error: io::Error| Kept::Unreadable(problem(&path, &error.to_string()));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::Absent),
-            Err(error) => return Err(unreadable(error)),
+            Err(error) => return Ok(unreadable(error)),
         };
-        let now = stamp(&file.metadata().map_err(unreadable)?);
+        let now = match file.metadata() {
+            Ok(metadata) => stamp(&metadata),
+            Err(error) => return Ok(unreadable(error)),
+        };
         if let Some(known) = &*known
             && known.stamp == now
         {
             return Ok(Kept::State(Box::new(known.state.clone())));
         }
         let mut text = Vec::new();
-        (&file).take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(unreadable)?;
+        if let Err(error) = (&file).take(FILE_BYTES_MAX).read_to_end(&mut text) {
+            return Ok(unreadable(error));
+        }
         if let Ok(Version { schema_version }) = serde_json::from_slice(&text)
             && schema_version > SCHEMA_VERSION
         {
@@ -339,6 +396,12 @@ impl Journal {
     }
 }
 
+/// Tells numbers that are given from now on from all others: of other machines, and of the same
+/// one where they are not durable.
+fn new_origin() -> String {
+    format!("{:x}-{:x}", beside::wall_nanos(), std::process::id())
+}
+
 fn problem(path: &Path, why: &str) -> Problem {
     Problem::new(
         Code::AlertJournal,
@@ -349,165 +412,4 @@ fn problem(path: &Path, why: &str) -> Problem {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use serde_json::Value;
-
-    use super::*;
-
-    /// What is known of the file counts only as long as it is that file.
-    #[test]
-    fn what_others_write_is_seen() {
-        let temp = tempfile::tempdir().unwrap();
-        let (one, other) = (Journal::open(temp.path()).unwrap(), Journal::open(temp.path()).unwrap());
-        for round in 1..20 {
-            assert_eq!(one.update(AlertsState::number).unwrap().value, 2 * round - 1);
-            assert_eq!(other.read().unwrap().next_id, 2 * round);
-            assert_eq!(other.update(AlertsState::number).unwrap().value, 2 * round);
-            assert_eq!(one.read().unwrap(), other.read().unwrap());
-        }
-        fs::write(one.path(), "{").unwrap();
-        assert!(one.read().is_err() && other.read().is_err());
-        fs::remove_file(one.path()).unwrap();
-        assert_eq!(one.read().unwrap(), AlertsState::default());
-    }
-
-    #[test]
-    fn what_is_kept_survives_with_what_a_newer_version_added() {
-        let temp = tempfile::tempdir().unwrap();
-        let journal = Journal::open(&temp.path().join("not/there")).unwrap();
-        assert!(journal.update(AlertsState::number).unwrap().unsaved.is_none());
-        let mut text: Value = serde_json::from_slice(&fs::read(journal.path()).unwrap()).unwrap();
-        text["later"] = Value::from(7);
-        fs::write(journal.path(), text.to_string()).unwrap();
-        let journal = Journal::open(journal.path().parent().unwrap()).unwrap();
-        assert_eq!(journal.update(AlertsState::number).unwrap().value, 2);
-        let kept = journal.read().unwrap();
-        assert_eq!((kept.next_id, kept.extra["later"].clone()), (3, Value::from(7)));
-        let mode = fs::metadata(journal.path()).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-    }
-
-    #[test]
-    fn changes_of_two_do_not_undo_each_other() {
-        let temp = tempfile::tempdir().unwrap();
-        let (one, other) = (Journal::open(temp.path()).unwrap(), Journal::open(temp.path()).unwrap());
-        for _ in 0..5 {
-            one.update(AlertsState::number).unwrap();
-            other.update(AlertsState::number).unwrap();
-        }
-        assert_eq!(one.read().unwrap().next_id, 11);
-    }
-
-    #[test]
-    fn one_process_watches() {
-        let temp = tempfile::tempdir().unwrap();
-        let (one, other) = (Journal::open(temp.path()).unwrap(), Journal::open(temp.path()).unwrap());
-        assert!(!one.is_watched());
-        let lock = one.lock_watch().unwrap();
-        assert!(lock.is_some() && other.lock_watch().unwrap().is_none() && other.is_watched());
-        drop(lock);
-        assert!(other.lock_watch().unwrap().is_some());
-    }
-
-    /// On a file system that is read-only.
-    #[test]
-    fn one_process_watches_also_where_nothing_can_be_written() {
-        let temp = tempfile::tempdir().unwrap();
-        let (one, other) = (Journal::open(temp.path()).unwrap(), Journal::open(temp.path()).unwrap());
-        // It can be opened for reading and not for writing.
-        fs::create_dir(temp.path().join(WATCH_LOCK)).unwrap();
-        let lock = one.lock_watch().unwrap();
-        assert!(lock.is_some() && other.lock_watch().unwrap().is_none() && other.is_watched());
-        drop(lock);
-        fs::remove_dir(temp.path().join(WATCH_LOCK)).unwrap();
-        std::os::unix::fs::symlink("not/there", temp.path().join(WATCH_LOCK)).unwrap();
-        assert_eq!(one.lock_watch().unwrap_err().code, Code::AlertJournal);
-    }
-
-    #[test]
-    fn a_damaged_file_is_put_aside_by_the_next_change() {
-        let temp = tempfile::tempdir().unwrap();
-        let journal = Journal::open(temp.path()).unwrap();
-        fs::write(journal.path(), "{\"schema").unwrap();
-        assert!(journal.read().unwrap_err().what.contains("is damaged"));
-        assert_eq!(fs::read_to_string(journal.path()).unwrap(), "{\"schema", "a look changes nothing");
-        let updated = journal.update(AlertsState::number).unwrap();
-        assert_eq!((updated.value, updated.unsaved.is_none()), (1, true));
-        let damaged = updated.damaged.unwrap();
-        assert!(damaged.why.contains("alerts.json.damaged now"), "{}", damaged.why);
-        assert_eq!(fs::read_to_string(temp.path().join("alerts.json.damaged")).unwrap(), "{\"schema");
-        assert!(journal.update(AlertsState::number).unwrap().damaged.is_none(), "it is said once");
-    }
-
-    /// Whatever form a later version gives it.
-    #[test]
-    fn a_file_of_a_later_version_is_left_alone() {
-        let temp = tempfile::tempdir().unwrap();
-        let journal = Journal::open(temp.path()).unwrap();
-        for text in
-            [r#"{"schema_version":99,"next_id":1}"#, r#"{"schema_version":2,"alerts":{"by":"array"}}"#]
-        {
-            fs::write(journal.path(), text).unwrap();
-            let refused = journal.update(AlertsState::number).unwrap_err();
-            assert!(refused.code == Code::AlertJournal && refused.why.contains("later version"), "{refused}");
-            assert_eq!(journal.read().unwrap_err().code, Code::AlertJournal);
-            assert_eq!(fs::read_to_string(journal.path()).unwrap(), text);
-            assert!(!temp.path().join("alerts.json.damaged").exists());
-        }
-    }
-
-    /// A full disk costs the durability, not the alert.
-    #[test]
-    fn what_cannot_be_written_is_kept_until_it_can() {
-        let temp = tempfile::tempdir().unwrap();
-        let journal = Journal::open(temp.path()).unwrap();
-        journal.update(AlertsState::number).unwrap();
-        // A directory in the way of the new file.
-        let blocked = temp.path().join("alerts.json.new");
-        fs::create_dir(&blocked).unwrap();
-        assert_eq!(journal.update(AlertsState::number).unwrap().unsaved.unwrap().code, Code::AlertJournal);
-        assert_eq!(journal.read().unwrap().next_id, 3);
-        fs::remove_dir(&blocked).unwrap();
-        assert!(journal.update(AlertsState::number).unwrap().unsaved.is_none());
-        assert_eq!(Journal::open(temp.path()).unwrap().read().unwrap().next_id, 4);
-    }
-
-    /// `wattle alerts ack` that was stopped holds back no alert.
-    #[test]
-    fn a_lock_that_is_not_released_costs_the_durability_alone() {
-        let temp = tempfile::tempdir().unwrap();
-        let journal = Journal::open(temp.path()).unwrap();
-        journal.update(AlertsState::number).unwrap();
-        let held = journal.lock().unwrap();
-        let updated = journal.update(AlertsState::number).unwrap();
-        assert!(updated.value == 2 && updated.unsaved.unwrap().why.contains("does not release it"));
-        assert_eq!(journal.read().unwrap().next_id, 3);
-        drop(held);
-        assert!(journal.update(AlertsState::number).unwrap().unsaved.is_none());
-        assert_eq!(Journal::open(temp.path()).unwrap().read().unwrap().next_id, 4);
-    }
-
-    /// An operator acknowledges while what watches cannot write.
-    #[test]
-    fn what_others_wrote_meanwhile_is_not_undone() {
-        let temp = tempfile::tempdir().unwrap();
-        let (watch, operator) = (Journal::open(temp.path()).unwrap(), Journal::open(temp.path()).unwrap());
-        let fail = |state: &mut AlertsState, member: &str| {
-            let alert = crate::alerts::rules::tests::alert(state, member);
-            state.add(alert);
-        };
-        watch.update(|state| fail(state, "a")).unwrap();
-        // A directory in the way of the new file.
-        let blocked = temp.path().join("alerts.json.new");
-        fs::create_dir(&blocked).unwrap();
-        assert!(watch.update(|state| fail(state, "b")).unwrap().unsaved.is_some());
-        fs::remove_dir(&blocked).unwrap();
-        assert_eq!(operator.update(|state| state.acknowledge(|_| true)).unwrap().value, 1);
-        assert!(watch.update(AlertsState::number).unwrap().unsaved.is_none());
-        let kept = operator.read().unwrap();
-        let states: Vec<_> = kept.alerts.iter().map(|alert| alert.state.word()).collect();
-        assert_eq!(states, ["acknowledged", "raised"], "one was acknowledged, and none is lost");
-    }
-}
+mod tests;

@@ -1,11 +1,12 @@
 //! Where reports come from: the control sockets of one server, or of all of a machine.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use wattle_server::protocol::report::ServerReport;
 use wattle_server::socket::RuntimeDir;
 use wattle_server::socket::client::status;
@@ -49,8 +50,21 @@ pub struct AlertFigures {
 pub struct ReportSource {
     place: SourcePlace,
     /// Sockets that have not answered since they were asked: they are not asked again meanwhile.
-    asked: Arc<Mutex<BTreeSet<PathBuf>>>,
+    asked: Arc<Mutex<BTreeMap<PathBuf, Question>>>,
     time_max: Duration,
+    /// Asks one socket.
+    how: fn(&Path) -> Option<ServerReport>,
+}
+
+/// What a socket has to say, if it says something.
+type Answer = (PathBuf, Option<ServerReport>);
+
+/// A question that is not answered yet.
+#[derive(Debug)]
+struct Question {
+    since: Instant,
+    /// The scrapes that wait for the answer.
+    tell: Vec<mpsc::Sender<Answer>>,
 }
 
 #[derive(Debug)]
@@ -63,13 +77,18 @@ impl ReportSource {
     /// Every server that has its socket in this directory.
     #[must_use]
     pub fn all(dir: RuntimeDir) -> Self {
-        Self { place: SourcePlace::All(dir), asked: Arc::default(), time_max: TIME_MAX }
+        Self::of(SourcePlace::All(dir))
     }
 
     /// The server of this control socket.
     #[must_use]
     pub fn one(socket: PathBuf) -> Self {
-        Self { place: SourcePlace::One(socket), asked: Arc::default(), time_max: TIME_MAX }
+        Self::of(SourcePlace::One(socket))
+    }
+
+    fn of(place: SourcePlace) -> Self {
+        let how = |socket: &Path| status(socket).ok().flatten();
+        Self { place, asked: Arc::default(), time_max: TIME_MAX, how }
     }
 
     /// Asks all of them at once and waits for a bounded time.
@@ -85,10 +104,10 @@ impl ReportSource {
             self.ask(socket, &tell);
         }
         drop(tell);
-        let mut answers = std::collections::BTreeMap::new();
-        let deadline = tokio::time::Instant::now() + self.time_max;
+        let mut answers = BTreeMap::new();
+        let deadline = Instant::now() + self.time_max;
         loop {
-            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             match told.recv_timeout(left) {
                 Ok((socket, report)) => _ = answers.insert(socket, report),
                 Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => break,
@@ -101,20 +120,101 @@ impl ReportSource {
         sockets.into_iter().map(sight).collect()
     }
 
-    /// One that hangs keeps one thread, until its connection times out.
-    fn ask(&self, socket: &Path, tell: &mpsc::Sender<(PathBuf, Option<ServerReport>)>) {
-        if !self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(socket.to_owned()) {
+    /// One that hangs keeps one thread, until its connection times out. A scrape that comes while a
+    /// socket is asked waits for the same answer, unless that takes too long already.
+    fn ask(&self, socket: &Path, tell: &mpsc::Sender<Answer>) {
+        let now = Instant::now();
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(question) = asked.get_mut(socket) {
+            if now - question.since < self.time_max {
+                question.tell.push(tell.clone());
+            }
             return;
         }
-        let (asked, tell, place) = (self.asked.clone(), tell.clone(), socket.to_owned());
+        asked.insert(socket.to_owned(), Question { since: now, tell: vec![tell.clone()] });
+        let (waiting, place, how) = (self.asked.clone(), socket.to_owned(), self.how);
         let work = move || {
-            let report = status(&place).ok().flatten();
-            asked.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
-            // A scrape that is over does not wait any more.
-            let _ = tell.send((place, report));
+            let report = how(&place);
+            let question = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
+            for tell in question.into_iter().flat_map(|question| question.tell) {
+                // A scrape that is over does not wait any more.
+                let _ = tell.send((place.clone(), report.clone()));
+            }
         };
         if wattle_rt::helper_thread("wattle-ask", work).is_err() {
-            self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(socket);
+            asked.remove(socket);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    /// A server that tells nothing but that it is there, once its end of the connection is closed.
+    fn source(socket: &Path, time_max: Duration) -> Arc<ReportSource> {
+        let how = |socket: &Path| {
+            let mut stream = UnixStream::connect(socket).ok()?;
+            stream.read_to_end(&mut Vec::new()).ok()?;
+            Some(ServerReport {
+                server: "data".to_owned(),
+                pid: 1,
+                arrays: Vec::new(),
+                volumes: Vec::new(),
+                groups: Vec::new(),
+                threads: Vec::new(),
+                cpu_ms: None,
+                qos: Vec::new(),
+                checkpoints: Vec::new(),
+                reservations: Vec::new(),
+            })
+        };
+        Arc::new(ReportSource { time_max, how, ..ReportSource::one(socket.to_owned()) })
+    }
+
+    /// Two Prometheus ask at once.
+    #[test]
+    fn a_scrape_beside_another_one_has_the_same_answer() {
+        let temp = tempfile::tempdir().unwrap();
+        let socket = temp.path().join("data.sock");
+        let server = UnixListener::bind(&socket).unwrap();
+        let source = source(&socket, Duration::from_secs(600));
+        let scrape = || {
+            let source = source.clone();
+            wattle_rt::helper_thread("scrape", move || source.look()).unwrap()
+        };
+        let first = scrape();
+        let (asked, _) = server.accept().unwrap();
+        let second = scrape();
+        while source.asked.lock().unwrap()[&socket].tell.len() < 2 {
+            assert!(!second.is_finished(), "it does not wait for the answer");
+            std::thread::yield_now();
+        }
+        drop(asked);
+        for scrape in [first, second] {
+            assert!(scrape.join().unwrap()[0].report.is_some());
+        }
+        server.set_nonblocking(true).unwrap();
+        assert!(server.accept().is_err(), "it was asked once");
+        assert!(source.asked.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_server_that_hangs_is_not_asked_again() {
+        let temp = tempfile::tempdir().unwrap();
+        let socket = temp.path().join("data.sock");
+        let server = UnixListener::bind(&socket).unwrap();
+        let source = source(&socket, Duration::from_millis(1));
+        assert!(source.look()[0].report.is_none());
+        let (asked, _) = server.accept().unwrap();
+        for _ in 0..3 {
+            assert!(source.look()[0].report.is_none());
+        }
+        server.set_nonblocking(true).unwrap();
+        assert!(server.accept().is_err(), "threads do not pile up");
+        drop(asked);
     }
 }

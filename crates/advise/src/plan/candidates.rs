@@ -9,6 +9,8 @@ const CHUNK_MIN: u64 = 64 << 10;
 const CHUNK_MAX: u64 = 1 << 20;
 /// Stripes of a volume may be larger.
 const LV_STRIPE_MAX: u64 = 4 << 20;
+/// A volume has no more stripes.
+const LV_STRIPES_MAX: u32 = 128;
 /// More arrays side by side are too many to look after.
 const GROUPS_MAX: u32 = 8;
 /// Members of an array with parity: md's Q has no more coefficients that differ.
@@ -236,6 +238,7 @@ fn members_max(shape: PlanShape, cover: PowerCutCover) -> Option<(String, u32)> 
             Some((format!("{} with a partial parity log", shape.level()), LOG_MEMBERS_MAX))
         }
         (PlanShape::Raid5 | PlanShape::Raid6, _) => Some((shape.level().to_string(), PARITY_MEMBERS_MAX)),
+        (PlanShape::Plain, _) => Some(("a striped volume".to_owned(), LV_STRIPES_MAX)),
         _ => None,
     }
 }
@@ -301,7 +304,20 @@ fn build(
     if arrays.is_empty() {
         return None;
     }
-    let mut stack = PlannedStack::of(wish, arrays, (chunk_bytes, groups));
+    // A band without room for an extent would be no physical volume. Extents depend on the bands
+    // that are left.
+    let mut stack = loop {
+        let mut stack = PlannedStack::of(wish, arrays, (chunk_bytes, groups));
+        match stack.without_extent() {
+            None => break stack,
+            Some(0) => return None,
+            Some(ix) => {
+                let band = stack.arrays.remove(ix);
+                unused_bytes += band.member_bytes * band.drives.len() as u64;
+                arrays = stack.arrays;
+            }
+        }
+    };
     stack.unused_bytes = unused_bytes;
     (stack.volume_extents > 0).then_some(Candidate { shape, chunk_bytes, groups, stack })
 }
@@ -437,6 +453,78 @@ mod tests {
         for level in [PlanLevel::Raid5, PlanLevel::Raid6] {
             let refused = all(&wish(vec![GIB; 301], level)).unwrap_err();
             assert!(matches!(refused, WishError::TooManyDrives { most: 255, drives: 301, .. }), "{refused}");
+        }
+    }
+
+    /// The group takes each array that is made.
+    #[test]
+    fn a_band_without_room_for_an_extent_is_unused() {
+        const MIB: u64 = 1 << 20;
+        let sizes = [600, 600, 600, 620, 620].map(|size| size * MIB);
+        let all = all(&wish(sizes.to_vec(), PlanLevel::Raid5)).unwrap();
+        assert!(!all.is_empty());
+        for stack in all.iter().map(|candidate| &candidate.stack) {
+            assert_eq!((stack.arrays.len(), stack.unused_bytes), (1, 2 * 20 * MIB));
+            assert!(stack.volume_bytes > 2000 * MIB);
+        }
+        // The smallest drive alone is too small: no drive is cut for what cannot be used.
+        let refused = self::all(&wish(vec![4 * MIB, GIB, GIB, GIB, GIB], PlanLevel::Raid5)).unwrap_err();
+        assert_eq!(refused, WishError::TooSmall { smallest: 4 * MIB });
+    }
+
+    /// The least common multiple of what thirteen bands have in a stripe is 352 GiB.
+    #[test]
+    fn many_sizes_do_not_make_extents_that_nothing_has_room_for() {
+        for (sizes, wanted) in [(2..=14, 1_000_000_000), (110..=510, 10_000_000_000)] {
+            let step = if wanted == 1_000_000_000 { 1 } else { 10 };
+            let sizes: Vec<u64> = sizes.step_by(step).map(|size| size * 1_000_000_000).collect();
+            let wish = Wish { chunk_bytes: Some(1 << 20), ..wish(sizes.clone(), PlanLevel::Raid5) };
+            let all = all(&wish).unwrap();
+            for Candidate { stack, .. } in &all {
+                assert!(stack.extent_bytes <= 256 << 20, "{}", stack.extent_bytes);
+                assert!(stack.extent_bytes.is_multiple_of(stack.arrays[0].stripe_bytes()));
+                assert!(stack.arrays.len() > sizes.len() / 2 && stack.unused_bytes < 2 * wanted);
+                // What extents are no whole stripes of is named.
+                for (ix, array) in stack.arrays.iter().enumerate() {
+                    let is_even = stack.extent_bytes.is_multiple_of(array.stripe_bytes().max(1));
+                    assert!(is_even || stack.uneven().contains(&ix));
+                }
+            }
+        }
+    }
+
+    /// A few sizes still have extents that are whole stripes of every array.
+    #[test]
+    fn extents_are_whole_stripes_of_every_array_of_large_drives() {
+        let sizes = [4, 4, 8, 8, 12, 12, 16, 16].map(|size| size * 1_000_000_000_000);
+        let wish = Wish { chunk_bytes: Some(1 << 20), ..wish(sizes.to_vec(), PlanLevel::Raid5) };
+        for Candidate { stack, .. } in all(&wish).unwrap() {
+            let whole = |array: &ArrayPlan| stack.extent_bytes.is_multiple_of(array.stripe_bytes().max(1));
+            assert!(stack.arrays.len() > 3 && stack.arrays.iter().all(whole));
+        }
+    }
+
+    #[test]
+    fn a_volume_is_striped_over_no_more_drives_than_it_can_be() {
+        let plain = |drives: usize| {
+            let wish = Wish { survive: 0, ..wish(vec![GIB; drives], PlanLevel::None) };
+            all(&wish)
+        };
+        assert!(plain(128).is_ok());
+        let refused = plain(129).unwrap_err();
+        assert!(matches!(refused, WishError::TooManyDrives { most: 128, drives: 129, .. }), "{refused}");
+    }
+
+    /// Memory is for all of md's caches of stripes, not for each.
+    #[test]
+    fn the_caches_of_all_bands_are_within_the_memory_given() {
+        let sizes: Vec<u64> = (1..=6).flat_map(|size| [size * 1_000_000_000_000; 2]).collect();
+        let all = all(&wish(sizes, PlanLevel::Raid5)).unwrap();
+        for Candidate { stack, .. } in &all {
+            let caches = stack.caches(250_000_000, 512 << 20);
+            let with: Vec<_> = caches.iter().flatten().collect();
+            assert!(with.len() >= 4, "{caches:?}");
+            assert!(with.iter().map(|cache| cache.memory_bytes).sum::<u64>() <= 512 << 20, "{caches:?}");
         }
     }
 

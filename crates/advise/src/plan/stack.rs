@@ -137,6 +137,13 @@ pub struct PlannedStack {
 
 /// What extents are, about.
 const EXTENT_BYTES: u64 = 32 << 20;
+/// Up to this, extents are whole stripes of every array.
+const COMMON_EXTENT_BYTES: u64 = 2 * EXTENT_BYTES;
+/// Beyond, only as long as an extent is this part of the smallest array, because what is left
+/// behind its last one is lost.
+const COMMON_EXTENT_PART: u64 = 100;
+/// And never beyond this.
+const COMMON_EXTENT_BYTES_MAX: u64 = 1 << 30;
 /// An extent that is no power of two is a multiple of this.
 const EXTENT_UNIT_BYTES: u64 = 128 << 10;
 /// More read-ahead than this only fills memory.
@@ -159,19 +166,8 @@ impl PlannedStack {
             false if groups > 1 => (groups, first.stripe_bytes()),
             false => (1, 0),
         };
-        // Volumes that follow one another all start on whole stripes, of every array.
-        let stripe = arrays.iter().map(ArrayPlan::stripe_bytes).chain([lv_stripe_bytes]).fold(1, common);
-        let unit = if stripe.is_power_of_two() { stripe } else { common(stripe, EXTENT_UNIT_BYTES) };
-        let extent_bytes = EXTENT_BYTES.next_multiple_of(unit);
-        let per_array = |array: &ArrayPlan| match plain {
-            // Each drive is a physical volume of its own.
-            true => {
-                array.drives.len() as u64
-                    * (array.member_bytes.saturating_sub(array.pe_start_bytes()) / extent_bytes)
-            }
-            false => array.array_bytes.saturating_sub(array.pe_start_bytes()) / extent_bytes,
-        };
-        let volume_extents: u64 = arrays.iter().map(per_array).sum();
+        let extent_bytes = extent(&arrays, lv_stripe_bytes);
+        let volume_extents: u64 = arrays.iter().map(|array| extents(array, plain, extent_bytes)).sum();
         let volume_extents = volume_extents - volume_extents % u64::from(lv_stripes);
         let width = if plain { members } else { first.shape.width(members) * groups };
         let striped = first.chunk_bytes > 0 && width > 1;
@@ -191,11 +187,25 @@ impl PlannedStack {
         }
     }
 
-    /// The cache of stripes that md should have for this array, for drives of so many bytes per
-    /// second: a quarter of a second of what they move, as a power of two, within what memory is
-    /// given.
+    /// The smallest array that has no room for an extent, by its number.
     #[must_use]
-    pub fn cache(array: &ArrayPlan, bytes_per_second: u64, memory_bytes_max: u64) -> Option<Cache> {
+    pub(super) fn without_extent(&self) -> Option<usize> {
+        let plain = self.arrays[0].shape == PlanShape::Plain;
+        let is_without = |ix: &usize| extents(&self.arrays[*ix], plain, self.extent_bytes) == 0;
+        (0..self.arrays.len()).filter(is_without).min_by_key(|ix| self.arrays[*ix].array_bytes)
+    }
+
+    /// The cache of stripes that md should have for each array, for drives of so many bytes per
+    /// second: a quarter of a second of what they move, as a power of two. All of them are within
+    /// the memory that is given, as far as md's smallest are; `None` for what has no parity.
+    #[must_use]
+    pub fn caches(&self, bytes_per_second: u64, memory_bytes_max: u64) -> Vec<Option<Cache>> {
+        let with_parity = self.arrays.iter().filter(|array| array.shape.parities() > 0).count() as u64;
+        let each = memory_bytes_max / with_parity.max(1);
+        self.arrays.iter().map(|array| Self::cache(array, bytes_per_second, each)).collect()
+    }
+
+    fn cache(array: &ArrayPlan, bytes_per_second: u64, memory_bytes_max: u64) -> Option<Cache> {
         const ENTRIES_MIN: u64 = 256;
         const ENTRIES_MAX: u64 = 16384;
         if array.shape.parities() == 0 {
@@ -240,12 +250,40 @@ impl Candidate {
     }
 }
 
-/// The least common multiple; what is 0 does not count.
-fn common(one: u64, other: u64) -> u64 {
+/// The unit of allocation: whole stripes of every array, so that volumes that follow one another
+/// start on one wherever they are. Where many sizes of drives make that too much, whole stripes of
+/// the first array and of the volume alone: the others are named as uneven.
+fn extent(arrays: &[ArrayPlan], lv_stripe_bytes: u64) -> u64 {
+    let of = |arrays: &[ArrayPlan]| {
+        let stripes = arrays.iter().map(ArrayPlan::stripe_bytes).chain([lv_stripe_bytes]);
+        let stripe = stripes.into_iter().try_fold(1, common)?;
+        let unit = if stripe.is_power_of_two() { stripe } else { common(stripe, EXTENT_UNIT_BYTES)? };
+        EXTENT_BYTES.checked_next_multiple_of(unit)
+    };
+    let smallest = arrays.iter().map(|array| array.array_bytes).min().unwrap_or(0);
+    let most = (smallest / COMMON_EXTENT_PART).clamp(COMMON_EXTENT_BYTES, COMMON_EXTENT_BYTES_MAX);
+    let all = of(arrays).filter(|extent_bytes| *extent_bytes <= most);
+    all.or_else(|| of(&arrays[..1])).expect("a stripe of one array is less than 2^40 bytes")
+}
+
+/// How many extents are on an array, or on its drives where these are physical volumes themselves.
+fn extents(array: &ArrayPlan, plain: bool, extent_bytes: u64) -> u64 {
+    match plain {
+        // Each drive is a physical volume of its own.
+        true => {
+            let each = array.member_bytes.saturating_sub(array.pe_start_bytes()) / extent_bytes;
+            array.drives.len() as u64 * each
+        }
+        false => array.array_bytes.saturating_sub(array.pe_start_bytes()) / extent_bytes,
+    }
+}
+
+/// The least common multiple; what is 0 does not count. `None` if it is too much.
+fn common(one: u64, other: u64) -> Option<u64> {
     match (one, other) {
-        (0, other) => other,
-        (one, 0) => one,
-        (one, other) => one / gcd(one, other) * other,
+        (0, other) => Some(other),
+        (one, 0) => Some(one),
+        (one, other) => (one / gcd(one, other)).checked_mul(other),
     }
 }
 

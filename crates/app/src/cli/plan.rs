@@ -68,7 +68,7 @@ pub struct PlanArgs {
     /// Cores of the machine [default: 4].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub cores: Option<u32>,
-    /// Most memory for md's cache of stripes [default: 512M].
+    /// Most memory for md's caches of stripes, of all arrays together [default: 512M].
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
     /// Drives of a hundred that fail in a year [default: 1.5, flash 0.9].

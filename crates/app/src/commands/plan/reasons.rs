@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 use wattle_advise::plan::{
-    Cache, Candidate, FileSystemOptions, PlanLevel, PlanShape, PlannedStack, PowerCutCover, XfsNumbers,
+    ArrayPlan, Cache, Candidate, FileSystemOptions, PlanLevel, PlanShape, PlannedStack, PowerCutCover,
+    XfsNumbers,
 };
 use wattle_control::units::Units;
 
@@ -49,17 +50,23 @@ pub fn reasons(
         all.add("drives", "bands", stack.arrays.len().to_string(), why);
     }
     if stack.unused_bytes > 0 {
-        let why = "too few drives reach so far to be redundant there";
+        let why =
+            "too few drives reach so far to be redundant there, or what lies there is less than an extent";
         all.add("drives", "unused", units.show(stack.unused_bytes), why);
     }
     if stack.arrays[0].shape != PlanShape::Plain {
         all.array(asked, best, units);
     }
-    for cache in caches.first().into_iter().flatten() {
+    if let Some(cache) = caches.iter().flatten().next() {
+        let memory_bytes = caches.iter().flatten().map(|cache| cache.memory_bytes).sum();
+        let of = match caches.iter().flatten().count() {
+            1 => String::new(),
+            more => format!(" for those of {more} arrays"),
+        };
         let why = format!(
-            "md's cache of stripes, {} of memory: about a quarter of a second of what members move; 256, the default, starves them. \
+            "md's cache of stripes, {} of memory{of}: about a quarter of a second of what members move; 256, the default, starves them. \
              wattle's own sizes itself",
-            units.show(cache.memory_bytes)
+            units.show(memory_bytes)
         );
         all.add("array", "stripe_cache_size", cache.entries.to_string(), why);
     }
@@ -149,7 +156,11 @@ impl Reasons {
             stripe => format!("a multiple of the stripe of {}, behind LVM2's metadata", units.show(stripe)),
         };
         self.add("physical volume", "data start", units.show(array.pe_start_bytes()), why);
-        let why = "whole stripes, so that every volume starts on one";
+        let is_whole = |array: &ArrayPlan| stack.extent_bytes.is_multiple_of(array.stripe_bytes().max(1));
+        let why = match stack.arrays.iter().all(is_whole) {
+            true => "whole stripes, so that every volume starts on one",
+            false => "whole stripes of the first array: those of all of them together are too much",
+        };
         self.add("volume group", "extent", units.show(stack.extent_bytes), why);
         if stack.lv_stripes > 1 {
             let why = match array.shape {

@@ -339,8 +339,7 @@ fn plan(
 ) -> PlanReport {
     let stack = &best.ranked.candidate.stack;
     let speed = slowest(&asked.drives, |disk| disk.outer_bytes_per_second);
-    let caches: Vec<Option<Cache>> =
-        stack.arrays.iter().map(|array| PlannedStack::cache(array, speed, asked.memory_bytes)).collect();
+    let caches = stack.caches(speed, asked.memory_bytes);
     let entries: Vec<_> = caches.iter().map(|cache| cache.map(|cache| cache.entries)).collect();
     let arrays = stack.arrays.iter().zip(&caches).enumerate();
     PlanReport {

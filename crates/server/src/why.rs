@@ -299,7 +299,7 @@ fn of_member(now: &ArrayReport, member: &MemberReport, events: &Events) -> Vec<D
         decisions.push(about(
             "it is slow, and reads go around it".to_owned(),
             format!("{} reads were not answered in time and came from redundancy", member.reads_overdue),
-            Some(format!("wattle replace {array} {word} DEVICE")),
+            now.replace_order(&name, "DEVICE"),
         ));
     }
     if member.silent_seconds > 0 {

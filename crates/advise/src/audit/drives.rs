@@ -88,9 +88,12 @@ fn kinds(array: &ArrayFacts, drives: &[&DeviceFacts], report: &mut AuditReport) 
     let names: Vec<_> = with_heads.iter().map(|drive| &drive.name[..]).collect();
     let evidence = format!("{without} of its drives are SSDs, {} are not", names.join(", "));
     let cost = "every write waits for the head of the slowest".to_owned();
-    let fix = match array.parities() {
-        0 => "replace it by an SSD, or mark it write-mostly (echo writemostly > md/dev-…/state)".to_owned(),
-        _ => format!("{}, which is an SSD", array.replace(with_heads[0])),
+    let fix = match array.level.as_str() {
+        // Only this level heeds the mark.
+        "raid1" => {
+            "replace it by an SSD, or mark it write-mostly (echo writemostly > md/dev-…/state)".to_owned()
+        }
+        _ => array.replace(with_heads[0], Some("an SSD")),
     };
     report.find(FindingCode::UnequalDrives, &array.name, [evidence, cost, fix]);
 }
@@ -118,8 +121,11 @@ fn slow(array: &ArrayFacts, drives: &[&DeviceFacts], report: &mut AuditReport) {
     let evidence =
         format!("an operation took {slowest} us on average, {median} us on the median of the others");
     let cost = format!("{} writes at the pace of this drive", array.name);
-    let fix =
-        format!("look at its cable and `smartctl -a /dev/{}`; then {}", drive.name, array.replace(drive));
+    let fix = format!(
+        "look at its cable and `smartctl -a /dev/{}`; then {}",
+        drive.name,
+        array.replace(drive, None)
+    );
     report.find(FindingCode::SlowMember, &drive.name, [evidence, cost, fix]);
 }
 
@@ -129,7 +135,7 @@ fn discards(facts: &AuditFacts, array: &ArrayFacts, drives: &[&DeviceFacts], rep
     if let (Some(without), false) = (without.first(), with.is_empty()) {
         let evidence = format!("{} takes discards and {} does not", with[0].name, without.name);
         let cost = "no discard reaches the drives that could use it".to_owned();
-        let fix = format!("{}, which is a drive like the others", array.replace(without));
+        let fix = array.replace(without, Some("a drive like the others"));
         report.find(FindingCode::DiscardDiffers, &array.name, [evidence, cost, fix]);
         return;
     }
@@ -157,7 +163,7 @@ fn shingled(array: &ArrayFacts, drive: &DeviceFacts, report: &mut AuditReport) {
         None => return,
     };
     let cost = format!("rebuilds of {} take days, and pauses of it look like failures", array.name);
-    let fix = format!("{}, which is not shingled", array.replace(drive));
+    let fix = array.replace(drive, Some("a drive that is not shingled"));
     report.find(FindingCode::Shingled, &drive.name, [evidence, cost, fix]);
 }
 

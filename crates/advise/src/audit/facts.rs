@@ -384,12 +384,23 @@ impl ArrayFacts {
         }
     }
 
-    /// Replaces a member while it still works, by NEW.
-    pub(super) fn replace(&self, member: &DeviceFacts) -> String {
+    /// Replaces a member while it still works, by NEW, which is such a drive. Without redundancy
+    /// nothing does.
+    pub(super) fn replace(&self, member: &DeviceFacts, new: Option<&str>) -> String {
         let old = self.path(member);
+        let new = new.map(|new| format!(", which is {new}")).unwrap_or_default();
+        if !self.redundant() {
+            let comma = if new.is_empty() { "" } else { "," };
+            return format!(
+                "copy what is on {}, and make it anew with NEW{new}{comma} in the place of {old}: without redundancy no member is replaced",
+                self.name
+            );
+        }
         match self.running {
-            Some(_) => format!("{}; mdadm {} --replace {old} --with NEW", self.add("NEW"), self.node()),
-            None => self.order(&format!("wattle replace {} {old} NEW", word(&self.name))),
+            Some(_) => {
+                format!("{}; mdadm {} --replace {old} --with NEW{new}", self.add("NEW"), self.node())
+            }
+            None => self.order(&format!("wattle replace {} {old} NEW{new}", word(&self.name))),
         }
     }
 

@@ -103,7 +103,7 @@ fn members(facts: &AuditFacts, array: &ArrayFacts, report: &mut AuditReport) {
         if member.bad_sectors > 0 {
             let evidence = format!("{} sectors, in its bad-block log", member.bad_sectors);
             let cost = "no redundancy there: another failure loses these".to_owned();
-            let fix = array.replace(device);
+            let fix = array.replace(device, None);
             report.find(FindingCode::BadBlocks, name, [evidence, cost, fix]);
         }
     }
@@ -172,7 +172,7 @@ fn shared_drives(facts: &AuditFacts, array: &ArrayFacts, report: &mut AuditRepor
         let evidence =
             format!("{} and {} are both on {name}", facts.devices[*first].name, facts.devices[*device].name);
         let cost = format!("{name} failing is two failures of {}, and both wait for its head", array.name);
-        let fix = format!("{}, on another drive", array.replace(&facts.devices[*device]));
+        let fix = array.replace(&facts.devices[*device], Some("on another drive"));
         report.find(FindingCode::SharedDrive, &array.name, [evidence, cost, fix]);
         return;
     }
@@ -207,7 +207,7 @@ fn sizes(facts: &AuditFacts, array: &ArrayFacts, report: &mut AuditReport) {
 mod tests {
     use super::*;
     use crate::audit::Finding;
-    use crate::audit::facts::{ArrayMember, DeviceFacts, DeviceOrigin, KernelArray};
+    use crate::audit::facts::{ArrayMember, DeviceFacts, DeviceOrigin, KernelArray, Queue, SystemFacts};
     use crate::limits::Scheme;
 
     /// An array of whole members, called sda and so on.
@@ -261,6 +261,34 @@ mod tests {
 
     fn is_run_by_a_kernel(facts: &mut AuditFacts) {
         facts.arrays[0].running = Some(KernelArray { node: "md0".to_owned(), ..KernelArray::default() });
+    }
+
+    /// Nothing fills a new member of a RAID 0, and only RAID 1 heeds write-mostly.
+    #[test]
+    fn what_is_advised_for_a_drive_is_what_its_level_can_do() {
+        let fixes = |level: &str, scheme: Scheme| {
+            let mut facts = array(level, scheme, 4);
+            facts.system = Some(SystemFacts::default());
+            is_run_by_a_kernel(&mut facts);
+            for (ix, device) in facts.devices.iter_mut().enumerate() {
+                let (rotational, discard) = (Some(ix == 0), Some(ix > 0));
+                device.queue = Some(Queue { rotational, discard, ..Queue::default() });
+            }
+            [FindingCode::DiscardDiffers, FindingCode::UnequalDrives].map(|code| fix(&facts, code))
+        };
+        let mirrored = Scheme::Mirrored { copies: 2, far: false };
+        for (level, scheme) in [("raid5", RAID5), ("raid10", mirrored)] {
+            let fixes = fixes(level, scheme);
+            assert!(fixes.iter().all(|fix| fix.contains("--replace /dev/sda --with NEW")), "{fixes:?}");
+        }
+        assert!(fixes("raid1", mirrored)[1].contains("write-mostly"));
+        let striped = fixes("raid0", Scheme::Striped);
+        let copies = |fix: &String| {
+            fix.starts_with("copy what is on data")
+                && fix.contains("in the place of /dev/sda")
+                && !fix.contains("mdadm")
+        };
+        assert!(striped.iter().all(copies), "{striped:?}");
     }
 
     #[test]

@@ -52,11 +52,23 @@ fn under_way(array: &ArrayReport) -> Option<String> {
 
 /// How it gets a member, or what else is to be done where it can get none.
 fn add(array: &ArrayReport) -> String {
-    array.add_order("DEVICE").unwrap_or_else(|| match array.health {
+    array.add_order("DEVICE").unwrap_or_else(|| unchangeable(array))
+}
+
+/// How a member is replaced that still works, or what else is to be done where none can be.
+fn replace(array: &ArrayReport, member: &str) -> String {
+    array.replace_order(member, "--with DEVICE").unwrap_or_else(|| unchangeable(array))
+}
+
+/// What is to be done where no order changes the members.
+fn unchangeable(array: &ArrayReport) -> String {
+    let why = match array.health {
         // Nothing is removed from or added to what cannot be written.
-        Health::Unusable => format!("wattle why {}", name(array)),
-        _ => "copy what is on it: its members cannot be changed, for nothing records them".to_owned(),
-    })
+        Health::Unusable => return format!("wattle why {}", name(array)),
+        _ if array.is_redundant() => "nothing records them",
+        _ => "it has no redundancy",
+    };
+    format!("copy what is on it now: its members cannot be changed, for {why}")
 }
 
 fn name(array: &ArrayReport) -> String {
@@ -146,10 +158,12 @@ pub fn spares_missing(array: &ArrayReport, wanted: u64, there: u64) -> AlertText
 
 /// A member is slow.
 pub fn slow(array: &ArrayReport, member: &str) -> AlertText {
-    let why =
-        "reads go around it where redundancy allows; drives often become slow before they fail".to_owned();
-    let next = format!("wattle replace {} {} --with DEVICE", name(array), shell_word(member));
-    text(format!("{}: {member} answers much later than the others", array.name), why, next)
+    let meanwhile = match array.is_redundant() {
+        true => "reads go around it where redundancy allows",
+        false => "what needs it waits for it",
+    };
+    let why = format!("{meanwhile}; drives often become slow before they fail");
+    text(format!("{}: {member} answers much later than the others", array.name), why, replace(array, member))
 }
 
 /// A member answers nothing.
@@ -166,14 +180,21 @@ pub fn silent(array: &ArrayReport, member: &str, seconds: u64) -> AlertText {
 
 /// A member has bad blocks.
 pub fn bad_blocks(array: &ArrayReport, member: &str, bytes: u64, before: u64) -> AlertText {
-    let why = "what they held comes from redundancy, as long as that is there; drives that lose blocks often lose more";
-    let next = format!(
-        "wattle replace {0} {1} --with DEVICE, or wattle check {0} --bad-blocks {1}",
-        name(array),
-        shell_word(member)
-    );
+    let (held, next) = match array.is_redundant() {
+        true => (
+            "comes from redundancy, as long as that is there",
+            format!(
+                "{}, or wattle check {} --bad-blocks {}",
+                replace(array, member),
+                name(array),
+                shell_word(member)
+            ),
+        ),
+        false => ("is nowhere else", replace(array, member)),
+    };
+    let why = format!("what they held {held}; drives that lose blocks often lose more");
     let what = format!("{}: {member} has {bytes} bytes of bad blocks, {before} before", array.name);
-    text(what, why.to_owned(), next)
+    text(what, why, next)
 }
 
 /// A degraded array is written without a log.
@@ -241,13 +262,12 @@ pub fn full(full: &Fullness) -> AlertText {
 
 /// A drive says that it fails, which is a member of this array.
 pub fn smart(drive: &DriveFault, array: Option<&ArrayReport>) -> AlertText {
-    let array = array.map_or("ARRAY".to_owned(), name);
+    let next = match array {
+        Some(array) => replace(array, &drive.member),
+        None => format!("wattle replace ARRAY {} --with DEVICE", shell_word(&drive.member)),
+    };
     let what = format!("{}: the drive says that it fails: {}", drive.member, drive.what);
-    text(
-        what,
-        "such drives mostly fail within days".to_owned(),
-        format!("wattle replace {array} {} --with DEVICE", shell_word(&drive.member)),
-    )
+    text(what, "such drives mostly fail within days".to_owned(), next)
 }
 
 /// A server is gone.
@@ -390,6 +410,27 @@ mod tests {
         assert!(nexts(&data).iter().all(|next| next.starts_with("serve it without --read-only, then")));
         (data.read_only, data.uuid) = (false, None);
         assert!(nexts(&data).iter().all(|next| !next.contains("wattle add")), "{:?}", nexts(&data));
+    }
+
+    /// What is lost when the drive fails has to be copied while it does not.
+    #[test]
+    fn no_member_is_to_be_replaced_where_none_can_be() {
+        let mut data = array("my data", "raid0", &["a", "b b"]);
+        let nexts = |data: &ArrayReport| {
+            let fault = DriveFault { member: "b b".to_owned(), what: "it fails".to_owned() };
+            [slow(data, "b b"), bad_blocks(data, "b b", 512, 0), smart(&fault, Some(data))]
+                .map(|text| text.next)
+        };
+        let copy = "copy what is on it now: its members cannot be changed, for it has no redundancy";
+        assert_eq!(nexts(&data), [copy; 3]);
+        data.level = "raid5".to_owned();
+        let order = "wattle replace 'my data' 'b b' --with DEVICE";
+        let check = format!("{order}, or wattle check 'my data' --bad-blocks 'b b'");
+        assert_eq!(nexts(&data), [order, check.as_str(), order]);
+        data.read_only = true;
+        assert!(nexts(&data).iter().all(|next| next.starts_with("serve it without --read-only, then")));
+        (data.read_only, data.uuid) = (false, None);
+        assert!(nexts(&data).iter().all(|next| next.starts_with("copy what is on it now")));
     }
 
     /// A spare took the slot, and what would fill it is held: another drive is not what is lacking.

@@ -254,11 +254,24 @@ impl ArrayReport {
     /// that is broken a member that failed may hold all there is.
     #[must_use]
     pub fn add_order(&self, device: &str) -> Option<String> {
+        let first = self.before_change()?;
+        Some(format!("{first}wattle add {} {device}", shell_word(&self.name)))
+    }
+
+    /// The order that replaces a member while it still works, and what comes before it: by what
+    /// `with` says, `--with DEVICE`. `None` where no order does, as [`Self::add_order`].
+    #[must_use]
+    pub fn replace_order(&self, member: &str, with: &str) -> Option<String> {
+        let first = self.before_change()?;
+        Some(format!("{first}wattle replace {} {} {with}", shell_word(&self.name), shell_word(member)))
+    }
+
+    /// What comes before an order that changes members; `None` if no order does.
+    fn before_change(&self) -> Option<&'static str> {
         if self.uuid.is_none() || !self.is_redundant() || self.health == Health::Unusable {
             return None;
         }
-        let first = if self.read_only { "serve it without --read-only, then " } else { "" };
-        Some(format!("{first}wattle add {} {device}", shell_word(&self.name)))
+        Some(if self.read_only { "serve it without --read-only, then " } else { "" })
     }
 
     /// The orders that put another member into the place of one that failed, as

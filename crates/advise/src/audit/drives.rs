@@ -199,9 +199,9 @@ fn recovery(array: &ArrayFacts, drives: &[&DeviceFacts], report: &mut AuditRepor
         let cost = format!("one bad sector, and {} loses the whole drive", array.name);
         let fix = match recovery {
             Some(ErrorRecovery::Unsupported) => {
-                format!("echo {DESKTOP_SECONDS} > /sys/block/{}/device/timeout, at every start", drive.name)
+                format!("at every start: echo {DESKTOP_SECONDS} > /sys/block/{}/device/timeout", drive.name)
             }
-            _ => format!("smartctl -l scterc,70,70 /dev/{}, at every start", drive.name),
+            _ => format!("at every start: smartctl -l scterc,70,70 /dev/{}", drive.name),
         };
         report.find(FindingCode::ErrorRecovery, &drive.name, [evidence, cost, fix]);
     }

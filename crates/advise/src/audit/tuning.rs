@@ -93,7 +93,7 @@ fn stripe_cache(facts: &AuditFacts, array: &ArrayFacts, running: &KernelArray, r
     let takes =
         |entries: u64| format!("{entries} x 4 KiB x {} members = {}", array.slots, Size(memory(entries)));
     let set = |entries: u64| {
-        format!("echo {entries} > /sys/block/{}/md/stripe_cache_size, by a udev rule", running.node)
+        format!("by a udev rule: echo {entries} > /sys/block/{}/md/stripe_cache_size", running.node)
     };
     match facts.is_flash(array) {
         Some(true) if entries <= DEFAULT_ENTRIES => {
@@ -123,9 +123,8 @@ fn stripe_cache(facts: &AuditFacts, array: &ArrayFacts, running: &KernelArray, r
             running.action.as_deref().unwrap_or_default()
         );
         let more = entries.saturating_mul(2);
-        let cost = "it waits for entries, not for drives".to_owned();
-        let fix = format!("{}; it takes {}", set(more), takes(more));
-        report.find(FindingCode::CacheFull, &array.name, [evidence, cost, fix]);
+        let cost = format!("it waits for entries, not for drives; twice as many would take {}", takes(more));
+        report.find(FindingCode::CacheFull, &array.name, [evidence, cost, set(more)]);
     }
 }
 
@@ -138,7 +137,7 @@ fn threads(facts: &AuditFacts, array: &ArrayFacts, running: &KernelArray, report
         let evidence = format!("group_thread_cnt is 0, with {processors} processors");
         let cost = "writes stop growing where one processor is full".to_owned();
         let threads = processors.div_ceil(2).min(8);
-        let fix = format!("echo {threads} > /sys/block/{}/md/group_thread_cnt, by a udev rule", running.node);
+        let fix = format!("by a udev rule: echo {threads} > /sys/block/{}/md/group_thread_cnt", running.node);
         report.find(FindingCode::OneThread, &array.name, [evidence, cost, fix]);
     }
 }

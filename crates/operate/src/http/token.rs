@@ -25,10 +25,10 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// The token of a file that only its owner can read.
+    /// The token of a file that only its owner can read, which is root or this user.
     ///
     /// # Errors
-    /// The file cannot be read, others can read it, or it holds no token.
+    /// The file cannot be read, is another user's, others can read it, or it holds no token.
     pub fn read(path: &Path) -> Result<Self, Problem> {
         let shown = path.display();
         let refused = |(why, next): (String, String)| {
@@ -49,8 +49,8 @@ impl Token {
     }
 }
 
-/// The one line of a file that only its owner can read; otherwise why it is none, and what is to be
-/// done. `make` says how a token gets there.
+/// The one line of a file that only its owner, root or this user, can read; otherwise why it
+/// is none, and what is to be done. `make` says how a token gets there.
 pub fn read(path: &Path, len_max: usize, make: impl Fn() -> String) -> Result<Vec<u8>, (String, String)> {
     let unreadable =
         |error: std::io::Error| (error.to_string(), "name a file that this user can read".to_owned());
@@ -59,7 +59,13 @@ pub fn read(path: &Path, len_max: usize, make: impl Fn() -> String) -> Result<Ve
         return Err(("it is no regular file".to_owned(), "name a regular file".to_owned()));
     }
     let mut file = File::open(path).map_err(unreadable)?;
-    let mode = file.metadata().map_err(unreadable)?.mode() & 0o777;
+    let metadata = file.metadata().map_err(unreadable)?;
+    let (mode, owner, us) = (metadata.mode() & 0o777, metadata.uid(), wattle_rt::effective_user());
+    if owner != 0 && owner != us {
+        let why = format!("it belongs to user {owner}, which can read it and is neither root nor this user");
+        let next = format!("chown {us} {}, and make a new token", path.display());
+        return Err((why, next));
+    }
     if mode & 0o077 != 0 {
         let why = format!("others than its owner can use it (mode {mode:04o})");
         let next = format!("chmod 600 {}, and make a new token if others could read it", path.display());
@@ -114,6 +120,12 @@ mod tests {
         ] {
             let (_dir, path) = file(text, mode);
             assert_eq!(Token::read(&path).unwrap_err().code, Code::TokenUnusable);
+        }
+        let (_dir, path) = file(b"0123456789abcdef", 0o600);
+        // Only root gives files away.
+        if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() && wattle_rt::effective_user() == 0 {
+            let refused = Token::read(&path).unwrap_err();
+            assert!(refused.why.contains("belongs to user 65534"), "{refused}");
         }
         let (_dir, path) = file(b"0123456789abcdef", 0o400);
         assert!(Token::read(&path).is_ok());

@@ -10,11 +10,16 @@ use super::report::Names;
 /// Bytes of what Linux counts sectors in.
 const SECTOR_BYTES: u64 = 512;
 
-/// Every command, in order.
-pub fn commands(stack: &PlannedStack, file_system: &FileSystemOptions, names: &Names) -> Vec<String> {
+/// Every command, in order, for drives of these sizes.
+pub fn commands(
+    stack: &PlannedStack,
+    sizes_bytes: &[u64],
+    file_system: &FileSystemOptions,
+    names: &Names,
+) -> Vec<String> {
     let mut all = partitions(stack, names);
     for (ix, array) in stack.arrays.iter().enumerate() {
-        all.extend(create(array, ix, names));
+        all.extend(create(array, sizes_bytes, ix, names));
     }
     let volumes = names.physical(stack);
     for (array, on) in stack.arrays.iter().zip(&volumes) {
@@ -78,9 +83,22 @@ pub fn partitions(stack: &PlannedStack, names: &Names) -> Vec<String> {
     by_drive.into_iter().map(command).collect()
 }
 
-fn create(array: &ArrayPlan, ix: usize, names: &Names) -> Option<String> {
+fn create(array: &ArrayPlan, sizes_bytes: &[u64], ix: usize, names: &Names) -> Vec<String> {
     if array.shape == PlanShape::Plain {
-        return None;
+        return Vec::new();
+    }
+    // Of one that is more than a hundredth larger `--create` asks a question, and takes what was
+    // pasted behind it for the answer.
+    let is_larger = |spare: &usize| {
+        let data_bytes = sizes_bytes[*spare].saturating_sub(array.place.data_offset_bytes);
+        data_bytes.saturating_sub(array.place.data_bytes) > data_bytes / 100
+    };
+    if array.spares.iter().any(is_larger) {
+        let spares: Vec<_> = array.spares.iter().map(|spare| names.drives[*spare].clone()).collect();
+        let array = ArrayPlan { spares: Vec::new(), ..array.clone() };
+        let mut all = create(&array, sizes_bytes, ix, names);
+        all.push(format!("mdadm {} --add {}", shell_word(&names.array_device(ix)), words(&spares)));
+        return all;
     }
     let mut text = format!(
         "mdadm --create {} --metadata=1.2 --level={} --raid-devices={}",
@@ -104,7 +122,7 @@ fn create(array: &ArrayPlan, ix: usize, names: &Names) -> Option<String> {
             PowerCutCover::Ppl => " --consistency-policy=ppl",
         });
     }
-    Some(format!("{text} {}", words(&names.members(array))))
+    vec![format!("{text} {}", words(&names.members(array)))]
 }
 
 fn logical_volume(stack: &PlannedStack, names: &Names) -> String {
@@ -158,4 +176,48 @@ pub fn size(bytes: u64) -> String {
 
 pub fn words(all: &[String]) -> String {
     all.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use wattle_advise::plan::{DataPlacement, FileSystemKind, Wish, Workload, candidates};
+
+    use super::*;
+
+    #[test]
+    fn a_spare_that_is_larger_is_added_where_create_would_ask() {
+        const GIB: u64 = 1 << 30;
+        let name = |drive: &str| format!("/dev/{drive}");
+        let names = Names { drives: ["a", "b", "c", "my spare"].map(name).to_vec(), name: "data".to_owned() };
+        let created = |spare_bytes: u64| {
+            let wish = Wish {
+                sizes_bytes: vec![10 * GIB, 10 * GIB, 10 * GIB, spare_bytes],
+                rotational: false,
+                capacity_bytes: None,
+                survive: 1,
+                spares: 1,
+                workload: Workload { name: None, random: false, read_part: 0.5, bytes: 1 << 20, depth: 1 },
+                level: Some(PlanLevel::Raid5),
+                layout: None,
+                chunk_bytes: Some(64 << 10),
+                consistency: None,
+                file_system: FileSystemKind::Ext4,
+                cores: 4,
+            };
+            let found = candidates(&wish, |_, len_bytes, _, _| DataPlacement {
+                data_offset_bytes: 1 << 20,
+                data_bytes: len_bytes - (1 << 20),
+            });
+            create(&found.unwrap()[0].stack.arrays[0], &wish.sizes_bytes, 0, &names)
+        };
+        for alike in [10 * GIB, 10 * GIB + GIB / 20] {
+            let [only] = &created(alike)[..] else { panic!("{:?}", created(alike)) };
+            assert!(
+                only.contains("--spare-devices=1") && only.ends_with("/dev/a /dev/b /dev/c '/dev/my spare'")
+            );
+        }
+        let [create, add] = &created(20 * GIB)[..] else { panic!("{:?}", created(20 * GIB)) };
+        assert!(!create.contains("spare") && create.ends_with(" /dev/a /dev/b /dev/c"), "{create}");
+        assert_eq!(add, "mdadm /dev/md/data --add '/dev/my spare'");
+    }
 }

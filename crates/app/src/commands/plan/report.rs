@@ -365,7 +365,7 @@ fn plan(
         }),
         reasons: reasons(asked, &best.ranked.candidate, file_system, &caches, (names, units)),
         commands: CommandsReport {
-            linux: linux::commands(stack, file_system, names),
+            linux: linux::commands(stack, &asked.wish.sizes_bytes, file_system, names),
             linux_settings: linux::settings(stack, &entries, names),
             wattle: ours::commands(stack, file_system, names),
         },

@@ -166,7 +166,8 @@ impl ServedTarget {
         self.wait(|array| Ok(array.scrubs.first().is_none_or(|run| run.outcome != "running")))
     }
 
-    /// Waits until the member of this name is in sync, or a spare that is not needed; the array then.
+    /// Waits until the member of this name is in sync, or a spare that is not needed; the array
+    /// then.
     ///
     /// # Errors
     /// As [`Self::wait_for_scrub`], or it failed.

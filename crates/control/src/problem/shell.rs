@@ -2,14 +2,9 @@
 
 use wattle_rt::{escaped_byte, path_of_text};
 
-/// A word that a shell takes as it is, and a program as a name: people paste the command, and run it
-/// as root.
+/// A word that a shell takes as it is: people paste the command, and run it as root.
 #[must_use]
 pub fn shell_word(word: &str) -> String {
-    if word.starts_with('-') {
-        // A program would take it for an option.
-        return shell_word(&format!("./{word}"));
-    }
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
@@ -38,7 +33,6 @@ mod tests {
     fn a_word_is_what_a_shell_makes_of_it() {
         assert_eq!(shell_word("/dev/md/data"), "/dev/md/data");
         assert_eq!(shell_word("it's"), "'it'\\''s'");
-        assert_eq!(shell_word("-q x"), "'./-q x'");
         let name = OsStr::from_bytes(b"it's \xff\\");
         let word = shell_word(&wattle_rt::text_of_path(name));
         assert_eq!(word, r"$'it\'s \xff\\'");

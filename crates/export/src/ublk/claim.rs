@@ -37,8 +37,8 @@ fn lies_below_a_loop(devices: &Path, path: &str) -> bool {
     })
 }
 
-/// Writes what programs have written to a claimed device and the kernel holds still: while the device
-/// is claimed the last one to close it does not write it.
+/// Writes what programs have written to a claimed device and the kernel holds still: while the
+/// device is claimed the last one to close it does not write it.
 pub(super) async fn sync(core: &Core, claim: BlockClaim) -> (Option<BlockClaim>, Result<(), IoError>) {
     let synced = core.offload(move || (claim.sync(), claim)).await;
     match synced {

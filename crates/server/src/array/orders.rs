@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use wattle_control::admit::Seat;
 use wattle_control::events::action_word;
-use wattle_control::running::{RunningArray, Taken, Terms};
+use wattle_control::running::{MemberTaken, RunningArray, Terms};
 use wattle_control::{Code, Problem};
 use wattle_engine::ArrayStatus;
 use wattle_engine::geometry::LevelKind;
@@ -103,7 +103,7 @@ impl Served {
     /// Takes a member.
     pub async fn add(&self, member: &str, terms: Terms<'_>) -> Result<Obeyed, Problem> {
         let running = self.running(&format!("{member} was not added"))?;
-        let Taken { name: member, seat } = running.add(member, random_uuid()?, terms).await?;
+        let MemberTaken { name: member, seat } = running.add(member, random_uuid()?, terms).await?;
         self.look_after_order().await;
         let (name, word) = (&self.facts.name, self.facts.word());
         let message = match seat {
@@ -128,7 +128,7 @@ impl Served {
         let running = self.running(&format!("{member} was not replaced"))?;
         let status = self.handle.status(&self.core).await;
         let member = &Seats::of(&self.facts.name, &status).full_name(member);
-        let Taken { name: new, seat } = running.replace(member, with, random_uuid()?, terms).await?;
+        let MemberTaken { name: new, seat } = running.replace(member, with, random_uuid()?, terms).await?;
         self.look_after_order().await;
         let (name, word) = (&self.facts.name, self.facts.word());
         let slot = match seat {

@@ -10,7 +10,7 @@ use wattle_rt::{BufMut, Device, Durability, Either, IoError, race};
 
 use super::look::shown;
 use super::spares::Returning;
-use super::{Known, Newcomer, RunningArray, Taken, Terms};
+use super::{Known, MemberTaken, Newcomer, RunningArray, Terms};
 use crate::events::{ArrayEvent, EventPlace, Filling};
 use crate::md::admit::{self, Admission, ArrayNow, OfferedDevice, Seat, WantedSeat, admit};
 use crate::md::assemble::MemberRecovery;
@@ -61,7 +61,7 @@ impl RunningArray {
         newcomer: Newcomer,
         place: WantedSeat,
         terms: Terms<'_>,
-    ) -> Result<Taken, Problem> {
+    ) -> Result<MemberTaken, Problem> {
         let name = newcomer.offer.name.clone();
         if self.is_stopping() {
             return Err(self.join_problem(&name, JoinError::Stopped));
@@ -71,7 +71,7 @@ impl RunningArray {
         let seat = self.in_time(&device, self.join(newcomer, None, place, terms)).await?;
         let returned = self.same_place(&name, self.returning_names()).await;
         self.returning.borrow_mut().retain(|away| Some(&away.member.name) != returned.as_ref());
-        Ok(Taken { name, seat })
+        Ok(MemberTaken { name, seat })
     }
 
     /// Whether a name is none of a device of the array.

@@ -37,7 +37,7 @@ use crate::md::commit::MdMetadata;
 use crate::md::start::{ClaimedMember, Started};
 use crate::members::MemberAccess;
 use crate::problem::{Code, Problem, shell_word};
-pub use newcomer::{Newcomer, Taken, Terms};
+pub use newcomer::{MemberTaken, Newcomer, Terms};
 use problems::not_a_member;
 use remote::{Away, REMOTE_TIMEOUT};
 use spares::{Refused, Returning};
@@ -287,7 +287,7 @@ impl RunningArray {
         name: &str,
         device_uuid: Uuid,
         terms: impl Into<Terms<'_>>,
-    ) -> Result<Taken, Problem> {
+    ) -> Result<MemberTaken, Problem> {
         let terms = terms.into();
         let _incoming = self.incoming.acquire(1).await;
         let newcomer = self.open(name, terms.typed, device_uuid).await?;
@@ -364,7 +364,7 @@ impl RunningArray {
         with: Option<&str>,
         device_uuid: Uuid,
         terms: impl Into<Terms<'_>>,
-    ) -> Result<Taken, Problem> {
+    ) -> Result<MemberTaken, Problem> {
         let terms = terms.into();
         let (key, _) = self.replaced(member)?;
         let Some(with) = with else {
@@ -414,7 +414,7 @@ impl RunningArray {
         member: &str,
         place: WantedSeat,
         terms: Terms<'_>,
-    ) -> Result<Taken, Problem> {
+    ) -> Result<MemberTaken, Problem> {
         let mut refused = None;
         for spare in self.spares_by_size(|_| true) {
             match self.use_spare(spare, place, terms).await {
@@ -507,7 +507,7 @@ impl RunningArray {
         key: MemberKey,
         place: WantedSeat,
         terms: Terms<'_>,
-    ) -> Result<Taken, Problem> {
+    ) -> Result<MemberTaken, Problem> {
         let books = self.books()?;
         let state = books.state();
         let name = self.devices.borrow().get(&key).map(|known| known.name.clone()).unwrap_or_default();
@@ -523,7 +523,7 @@ impl RunningArray {
             )
         })?;
         let seat = self.join(newcomer, Some(key), place, terms).await?;
-        Ok(Taken { name, seat })
+        Ok(MemberTaken { name, seat })
     }
 
     /// Takes back a member that was away.

@@ -26,7 +26,7 @@ impl RunningArray {
         let tail = format!("/{}", asked.trim_start_matches("./"));
         let slot = asked.parse().ok().filter(|slot: &usize| *slot < seats.len() / 2);
         for found in [
-            matching(&|name| name == asked || asked.strip_prefix("./") == Some(name)),
+            matching(&|name| name == asked),
             matching(&|name| file_name(name) == asked),
             matching(&|name| asked.contains('/') && name.ends_with(&tail)),
             slot.and_then(|slot| seats[slot].key).into_iter().collect(),

@@ -95,7 +95,7 @@ impl From<Forced> for Terms<'_> {
 
 /// A device that came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub struct MemberTaken {
     /// What the array calls it.
     pub name: String,
     /// Where it is.

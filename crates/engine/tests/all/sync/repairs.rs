@@ -1,4 +1,5 @@
-//! What is durable before a repair writes: members that are away are counted out, and have bits for it.
+//! What is durable before a repair writes: members that are away are counted out, and have bits
+//! for it.
 
 use std::cell::RefCell;
 use std::rc::Rc;

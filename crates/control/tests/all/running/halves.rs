@@ -46,6 +46,14 @@ enum Step {
 }
 
 impl Life {
+    /// How half of all histories begin: each half goes on alone, one with a new partner.
+    fn alone(random: &mut Random, device: usize, partner: Option<usize>) -> Self {
+        let writes = (0..1 + random.below(4))
+            .map(|_| Step::Write { region: random.below(REGIONS), byte: 1 + random.below(255) as u8 });
+        let add = partner.map(|device| Step::Add { device, forced: Forced::default() });
+        Self { given: vec![device], forced: Forced::default(), steps: writes.chain(add).collect() }
+    }
+
     fn draw(random: &mut Random, used: &[usize]) -> Self {
         let mut given: Vec<_> = used.iter().copied().filter(|_| random.below(3) > 0).collect();
         if given.is_empty() {
@@ -187,9 +195,17 @@ fn two_histories_of_an_array_of_copies_are_never_mixed() {
         let mut holds: BTreeMap<usize, Option<Content>> =
             (0..members).map(|device| (device, Some([0; REGIONS]))).collect();
         let mut log = Vec::new();
-        for _ in 0..6 {
+        for nth in 0..6 {
             let used: Vec<_> = holds.keys().copied().collect();
-            let life = Life::draw(&mut random, &used);
+            let life = match nth {
+                0 if seed % 2 == 0 => Life::alone(&mut random, 1, Some(4)),
+                // So often that this one is ahead of the other.
+                1..=4 if seed % 2 == 0 => Life::alone(&mut random, 0, None),
+                5 if seed % 2 == 0 => {
+                    Life { given: vec![0, 1], forced: Forced::default(), steps: Vec::new() }
+                }
+                _ => Life::draw(&mut random, &used),
+            };
             let allowed = life.given.iter().filter_map(|device| holds[device]).collect();
             log.push(life.clone());
             let Some(held) = play(life, &names, allowed) else {

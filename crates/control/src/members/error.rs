@@ -357,7 +357,7 @@ fn open_problem(name: &str, what: String, source: OpenError) -> Problem {
         OpenError::ReadOnly => (
             Code::ReadOnlyMember,
             "it must be written and the file, its file system or the device is read-only",
-            "make it writable, or use --read-only where the command has it",
+            "make it writable; where the others are enough, leave it out; or use --read-only where the command has it",
         ),
         OpenError::Locked => {
             (Code::Locked, TWO_OWNERS, "stop the other owner first (`wattle status`, `lsblk`, `fuser`)")

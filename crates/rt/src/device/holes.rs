@@ -9,9 +9,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 impl Device {
     /// Ranges within `range` (bytes) that read as zeros, in order, as far as the device knows
     /// without reading: holes of files on file systems that tell them exactly, memory that was
-    /// never written. At most `count_max` of them:
-    /// behind the last one nothing is known then. At once and on this thread; a file system may
-    /// have to look.
+    /// never written. At most `count_max` of them: behind the last one nothing is known then. At
+    /// once and on this thread; a file system may have to look.
     #[must_use]
     pub fn holes_blocking(&self, range: Range<u64>, count_max: usize) -> Vec<Range<u64>> {
         match &self.0.kind {

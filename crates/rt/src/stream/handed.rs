@@ -6,8 +6,7 @@
 //! is done with it, by calls that ask only the kernel.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::doorbell::is_event;
 use super::{Stream, socket_option};
@@ -74,34 +73,53 @@ impl Drop for KeptOpen {
     }
 }
 
-/// Descriptors that wait for a thread to close them.
-static DOUBTFUL: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+/// What waits for a thread to close it, and how many such threads there are.
+struct Closing {
+    waiting: Vec<OwnedFd>,
+    threads: usize,
+}
+
+static CLOSING: Mutex<Closing> = Mutex::new(Closing { waiting: Vec::new(), threads: 0 });
+
+fn closing() -> MutexGuard<'static, Closing> {
+    CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Closes descriptors that may be anything. All but events are closed by threads, which may wait:
 /// to free memory takes its time too. Where as many wait already as there may be, these come when
-/// one of them is done.
+/// one of them is done; where the system gives no thread, with the next that come.
 pub(super) fn close(descriptors: Vec<OwnedFd>) {
     const THREADS_MAX: usize = 16;
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
     let doubtful: Vec<_> = descriptors.into_iter().filter(|fd| !is_event(fd.as_fd())).collect();
     if doubtful.is_empty() {
         return;
     }
-    let waiting = || DOUBTFUL.lock().unwrap_or_else(PoisonError::into_inner);
-    waiting().extend(doubtful);
-    let work = move || {
-        loop {
-            let Some(fd) = waiting().pop() else { break };
-            // A connection that was told to wait as it is closed does not.
-            let at_once = libc::linger { l_onoff: 0, l_linger: 0 };
-            set_option(fd.as_fd(), libc::SO_LINGER, &at_once);
-            drop(fd);
+    {
+        let mut closing = closing();
+        closing.waiting.extend(doubtful);
+        if closing.threads == THREADS_MAX {
+            return;
         }
-        THREADS.fetch_sub(1, Ordering::SeqCst);
+        closing.threads += 1;
+    }
+    if helper_thread("wattle-close", close_waiting).is_err() {
+        closing().threads -= 1;
+    }
+}
+
+/// Closes what waits until nothing does. It ends under the lock: what is added later finds that.
+fn close_waiting() {
+    let next = || {
+        let mut closing = closing();
+        let fd = closing.waiting.pop();
+        closing.threads -= usize::from(fd.is_none());
+        fd
     };
-    // What is added between a thread's last look and its end waits for the next call.
-    if THREADS.fetch_add(1, Ordering::SeqCst) >= THREADS_MAX || helper_thread("wattle-close", work).is_err() {
-        THREADS.fetch_sub(1, Ordering::SeqCst);
+    while let Some(fd) = next() {
+        // A connection that was told to wait as it is closed does not.
+        let at_once = libc::linger { l_onoff: 0, l_linger: 0 };
+        set_option(fd.as_fd(), libc::SO_LINGER, &at_once);
+        drop(fd);
     }
 }
 

@@ -30,7 +30,8 @@ impl Random {
     }
 }
 
-/// One life of an array: who is given, what happens. Drawn before, since it runs elsewhere.
+/// One life of an array: which devices are given, what happens. Drawn before, since it runs on a
+/// core.
 #[derive(Clone, Debug)]
 struct Life {
     given: Vec<usize>,

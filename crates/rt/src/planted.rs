@@ -59,6 +59,9 @@ bugs! {
     SpreadRecovery = "spread-recovery",
     /// Zeroing and discarding leave bad blocks in the list that they have overwritten.
     ZeroKeepsBadBlocks = "zero-keeps-bad-blocks",
+    /// Cores begin to keep a new write-intent bitmap while writes are in flight that it does not
+    /// know. The engine's tests of write intent have the world.
+    IntentInFlight = "intent-in-flight",
     /// Receives and sends of clients take the room in flight of operations on drives.
     PeersInDrivesRoom = "peers-in-drives-room",
     /// Writes are not noted for recorded scrubs.

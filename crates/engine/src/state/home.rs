@@ -48,7 +48,10 @@ pub(crate) struct Home {
     pub(super) ordered: RefCell<Vec<Occupant>>,
     /// Signalled when anything about the members changed.
     pub(super) changed: Notify,
-    pub(super) intent: Option<IntentHome>,
+    /// The write-intent bitmap, if there is one to keep.
+    pub(super) intent: RefCell<Option<Rc<IntentHome>>>,
+    /// How often another bitmap, or none, took its place.
+    pub(super) intents: Cell<u64>,
     /// What recorded scrubs remember.
     pub(super) sums: Option<SumHome>,
 }
@@ -109,8 +112,11 @@ impl Home {
             has_recorded: Cell::new(false),
             ordered: RefCell::default(),
             changed: Notify::new(),
-            intent: (fixed.intent.as_ref().filter(|_| !fixed.read_only))
-                .map(|spec| IntentHome::new(spec, core.cores())),
+            intent: RefCell::new(
+                (fixed.intent.as_ref().filter(|_| !fixed.read_only))
+                    .map(|spec| Rc::new(IntentHome::new(spec, 0, core.cores()))),
+            ),
+            intents: Cell::new(0),
         });
         core.put_local(fixed.home_key(), home.clone());
         home

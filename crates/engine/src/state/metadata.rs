@@ -105,7 +105,7 @@ pub trait Metadata {
     fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>>;
 
     /// Sets the bits of `regions` in the write-intent bitmap of every member in use, durably.
-    /// Called only for arrays that were started with an intent bitmap.
+    /// Called only for arrays that keep an intent bitmap.
     ///
     /// # Errors
     /// As [`Self::commit`].
@@ -116,6 +116,10 @@ pub trait Metadata {
     /// # Errors
     /// As [`Self::commit`].
     fn unmark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>>;
+
+    /// The next record says that the array keeps the write-intent bitmap that was made ready, in
+    /// which all bits are set; or that it keeps none any more. Nothing is in flight.
+    fn turn_intent(&self, _on: bool) {}
 
     /// Since when the oldest write or flush of the metadata waits for a member.
     fn waits_since(&self, _member: MemberKey) -> Option<Instant> {

@@ -33,7 +33,7 @@ pub(crate) struct StateShard {
     /// Clients' requests that were answered.
     pub requests: Requests,
     /// The write-intent bitmap, if there is one to keep.
-    pub intent: Option<IntentShard>,
+    intent: RefCell<Option<Rc<IntentShard>>>,
     /// What is noted for recorded scrubs, if any can be taken.
     pub notes: Option<NoteShard>,
     /// The partial parity log.
@@ -62,13 +62,26 @@ impl StateShard {
             counters: Counters::default(),
             requests: Requests::new(fixed.limits.late_after),
             notes: fixed.sums.as_ref().filter(|_| !fixed.read_only).map(NoteShard::new),
-            intent: fixed.intent.as_ref().filter(|_| !fixed.read_only).map(IntentShard::new),
+            intent: RefCell::new(
+                (fixed.intent.as_ref().filter(|_| !fixed.read_only))
+                    .map(|spec| Rc::new(IntentShard::new(spec, 0))),
+            ),
             log: fixed.log.as_ref().map(|spec| LogShard::new(spec, &fixed.geometry)),
             recorded_epoch: Cell::new(0),
             recorded: Notify::new(),
             followers: RefCell::default(),
             fixed,
         }
+    }
+
+    /// The write-intent bitmap, if there is one to keep.
+    pub fn intent(&self) -> Option<Rc<IntentShard>> {
+        self.intent.borrow().clone()
+    }
+
+    /// Keeps another write-intent bitmap, or none. Nothing is in flight.
+    pub fn set_intent(&self, intent: Option<IntentShard>) {
+        *self.intent.borrow_mut() = intent.map(Rc::new);
     }
 
     /// Has a part that lies above follow the state from now on, as long as it lives.

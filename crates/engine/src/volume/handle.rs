@@ -20,6 +20,7 @@ use crate::model::error::{FailError, JoinError, LeaveError, VolumeError};
 use crate::model::fixed::{Fixed, Limits};
 use crate::model::geometry::LevelKind;
 use crate::model::health::{Health, MemberKey, Trust};
+use crate::model::intent::IntentSpec;
 use crate::model::log::PAGE_BYTES as LOG_PAGE_BYTES;
 use crate::model::units::MemberIx;
 use crate::model::whom::Whom;
@@ -208,6 +209,20 @@ impl ArrayHandle {
         self.at_home(core, move |home| async move { home.join(seat, with).await })
             .await
             .unwrap_or(Err(JoinError::Stopped))
+    }
+
+    /// Keeps a write-intent bitmap from now on, in which all bits are set and which the metadata has
+    /// ready; or none any more. Nothing may lack only what the present bitmap has bits for.
+    ///
+    /// # Errors
+    /// [`VolumeError::Broken`] if it could not be recorded; read-only or stopped.
+    pub async fn set_intent(&self, core: &Core, spec: Option<IntentSpec>) -> Result<(), VolumeError> {
+        if self.fixed.read_only {
+            return Err(VolumeError::ReadOnly);
+        }
+        self.at_home(core, move |home| async move { home.change_intent(spec).await })
+            .await
+            .unwrap_or(Err(VolumeError::Stopped))
     }
 
     /// Lets go of a member that failed: its seat is empty then.

@@ -9,33 +9,43 @@ use wattle_rt::{CoreIx, oneshot};
 use crate::cores;
 use crate::model::error::VolumeError;
 use crate::model::health::{Event, Seat};
+use crate::planted::{self, Bug};
 use crate::state::Home;
 use crate::state::home::{Flushed, Recorded};
-use crate::state::intent::{Asking, IntentHome, IntentShard};
-use crate::state::metadata::FailCause;
+use crate::state::intent::{Asking, IntentHome, IntentShard, IntentSpec};
+use crate::state::metadata::{FailCause, RecordCause};
 use crate::state::{StateShard, answer};
 
 impl Home {
     /// Lets `core` write to `regions`: returns when their bits are durable on every member in use.
     /// Requests that come while the bitmap is being written share the next write.
-    pub async fn mark(self: &Rc<Self>, core: CoreIx, regions: Vec<u64>) -> Result<(), VolumeError> {
-        let Some(intent) = &self.intent else { return Ok(()) };
+    ///
+    /// # Errors
+    /// Too few members are left; or the regions are those of a bitmap that the array had before,
+    /// and then the write that asked has gone.
+    pub async fn mark(
+        self: &Rc<Self>,
+        core: CoreIx,
+        generation: u64,
+        regions: Vec<u64>,
+    ) -> Result<(), VolumeError> {
+        let intent = self.intent().filter(|intent| intent.generation == generation);
+        let intent = intent.ok_or(VolumeError::Stopped)?;
         let (sender, receiver) = oneshot();
         if intent.wait(Asking { core, regions, sender }) {
-            self.core.spawn(self.clone().serve_marks());
+            self.core.spawn(self.clone().serve_marks(intent));
         }
         receiver.await.unwrap_or(Err(VolumeError::Stopped))
     }
 
-    async fn serve_marks(self: Rc<Self>) {
-        let Some(intent) = &self.intent else { return };
+    async fn serve_marks(self: Rc<Self>, intent: Rc<IntentHome>) {
         loop {
             let turn = self.transition.acquire(1).await;
             let waiting = intent.take_waiting();
             if waiting.is_empty() {
                 return;
             }
-            let result = self.mark_in_turn(intent, &waiting).await;
+            let result = self.mark_in_turn(&intent, &waiting).await;
             drop(turn);
             waiting.into_iter().for_each(|asking| answer(asking.sender, result));
         }
@@ -46,7 +56,7 @@ impl Home {
         intent: &IntentHome,
         waiting: &[Asking],
     ) -> Result<(), VolumeError> {
-        if self.has_ended() {
+        if self.has_ended() || !self.keeps(intent) {
             return Err(VolumeError::Stopped);
         }
         if self.health().broken {
@@ -73,25 +83,24 @@ impl Home {
     /// Sweeps until there is nothing left to clear: after bits were set, and when the members'
     /// state changed.
     pub(in crate::state) fn look_for_idle_regions(&self) {
-        let Some(intent) = &self.intent else { return };
+        let Some(intent) = self.intent() else { return };
         intent.used.set(true);
         let home = self.core.local::<Self>(self.fixed.home_key());
         if let Some(home) = home.filter(|_| !intent.sweeping.replace(true)) {
-            self.core.spawn(home.sweep());
+            self.core.spawn(home.sweep(intent));
         }
     }
 
-    async fn sweep(self: Rc<Self>) {
-        let (Some(intent), Some(spec)) = (&self.intent, &self.fixed.intent) else { return };
+    async fn sweep(self: Rc<Self>, intent: Rc<IntentHome>) {
         loop {
-            self.core.sleep(spec.sweep).await;
+            self.core.sleep(intent.sweep).await;
             let _turn = self.transition.acquire(1).await;
-            if self.stopped.get() || self.has_ended() {
+            if self.stopped.get() || self.has_ended() || !self.keeps(&intent) {
                 return;
             }
-            self.take_back(intent, IntentShard::sweep).await;
+            self.take_back(&intent, IntentShard::sweep).await;
             // A member that fails here is recorded as failed, and then there is nothing to clear.
-            let _ = self.clear_in_turn(intent).await;
+            let _ = self.clear_in_turn(&intent).await;
             if !intent.any_held() {
                 intent.sweeping.set(false);
                 return;
@@ -103,7 +112,7 @@ impl Home {
     async fn take_back(&self, intent: &IntentHome, release: fn(&IntentShard) -> Vec<u64>) {
         let key = self.fixed.state_key();
         let released = cores::each(&self.core, move |core| async move {
-            core.local::<StateShard>(key).and_then(|shard| shard.intent.as_ref().map(release))
+            core.local::<StateShard>(key)?.intent().map(|intent| release(&intent))
         });
         for (index, regions) in released.await.into_iter().enumerate() {
             intent.released(CoreIx(index), &regions.unwrap_or_default());
@@ -129,16 +138,67 @@ impl Home {
     /// Completes what a member that comes back lacks with what was written since that was looked
     /// up: bits are not cleared while its seat is empty. Nothing is in flight.
     pub(in crate::state) fn add_missed_regions(&self, who: &mut Seat) {
-        if let (Some(intent), Some(stale)) = (&self.intent, &mut who.stale) {
+        if let (Some(intent), Some(stale)) = (self.intent(), &mut who.stale) {
             intent.add_marked(Arc::make_mut(stale));
         }
     }
 
     /// Before the array is left: nothing is in flight and no client writes any more.
     pub(in crate::state) async fn clear_at_stop(&self) {
-        let Some(intent) = self.intent.as_ref().filter(|intent| intent.used.get()) else { return };
-        self.take_back(intent, IntentShard::release_all).await;
+        let Some(intent) = self.intent().filter(|intent| intent.used.get()) else { return };
+        self.take_back(&intent, IntentShard::release_all).await;
         // Bits that stay only cost a little resync; a member that fails here is recorded as failed.
-        let _ = self.clear_in_turn(intent).await;
+        let _ = self.clear_in_turn(&intent).await;
+    }
+
+    /// Keeps the write-intent bitmap that the metadata has ready, in which all bits are set; or
+    /// none any more. Returns when the superblocks say so and every core goes by it.
+    ///
+    /// # Errors
+    /// Too few members are left to record it, or the array is stopped.
+    pub async fn change_intent(self: &Rc<Self>, spec: Option<IntentSpec>) -> Result<(), VolumeError> {
+        if planted::is(Bug::IntentInFlight) {
+            return self.change_intent_alone(spec).await;
+        }
+        let home = self.clone();
+        self.exclusively(async move |_pass| home.change_intent_alone(spec).await).await?
+    }
+
+    /// Nothing is in flight.
+    async fn change_intent_alone(&self, spec: Option<IntentSpec>) -> Result<(), VolumeError> {
+        let _turn = self.transition.acquire(1).await;
+        if self.has_ended() {
+            return Err(VolumeError::Stopped);
+        }
+        self.metadata.turn_intent(spec.is_some());
+        // Until this is durable on all members a crash may leave some that know the bitmap and some
+        // that do not. All bits are set, and nothing is in flight that they would be needed for.
+        self.commit(RecordCause::Members, self.is_dirty()).await?;
+        self.install_intent(spec).await;
+        self.look_for_idle_regions();
+        Ok(())
+    }
+
+    /// Has every core keep a new bitmap, or none. In turn.
+    async fn install_intent(&self, spec: Option<IntentSpec>) {
+        let generation = self.intents.get() + 1;
+        self.intents.set(generation);
+        let of_home = spec.as_ref().map(|spec| IntentHome::new(spec, generation, self.core.cores()));
+        *self.intent.borrow_mut() = of_home.map(Rc::new);
+        self.on_every_core(move |shard| {
+            let of_core = spec.as_ref().map(|spec| IntentShard::new(spec, generation));
+            async move { shard.set_intent(of_core) }
+        })
+        .await;
+    }
+
+    /// The array's bitmap, if it keeps one.
+    fn intent(&self) -> Option<Rc<IntentHome>> {
+        self.intent.borrow().clone()
+    }
+
+    /// Whether this is the bitmap that the array keeps now.
+    fn keeps(&self, intent: &IntentHome) -> bool {
+        self.intent.borrow().as_ref().is_some_and(|now| now.generation == intent.generation)
     }
 }

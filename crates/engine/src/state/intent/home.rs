@@ -2,6 +2,7 @@
 //! may write where.
 
 use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 use wattle_rt::CoreIx;
 use wattle_rt::sync::OneshotSender;
@@ -21,6 +22,10 @@ pub(crate) struct Asking {
 
 /// The home's part of an array's write intent. All but [`Self::wait`] happens in the array's turn.
 pub(crate) struct IntentHome {
+    /// Which bitmap of the array it is: how many came before.
+    pub generation: u64,
+    /// How often regions that are not in use are looked for.
+    pub sweep: Duration,
     /// Bits that are set, durably, on every member in use.
     marked: RefCell<Regions>,
     /// By core, what it was granted.
@@ -36,9 +41,11 @@ pub(crate) struct IntentHome {
 }
 
 impl IntentHome {
-    pub fn new(spec: &IntentSpec, cores: usize) -> Self {
+    pub fn new(spec: &IntentSpec, generation: u64, cores: usize) -> Self {
         let none = Regions::new(spec.marked.size(), spec.marked.total());
         Self {
+            generation,
+            sweep: spec.sweep,
             marked: RefCell::new(spec.marked.clone()),
             held: RefCell::new(vec![none; cores]),
             waiting: RefCell::default(),
@@ -132,12 +139,11 @@ mod tests {
     use crate::model::health::{MemberState, Seat, Trust};
     use crate::model::units::Sector;
     use std::sync::Arc;
-    use std::time::Duration;
 
     fn home(marked: &[u64]) -> IntentHome {
         let mut regions = Regions::new(Sector(8), Sector(80));
         marked.iter().for_each(|&region| regions.insert(region));
-        IntentHome::new(&IntentSpec { marked: regions, sweep: Duration::from_secs(5) }, 2)
+        IntentHome::new(&IntentSpec { marked: regions, sweep: Duration::from_secs(5) }, 0, 2)
     }
 
     /// Two slots, and a replacement for each.

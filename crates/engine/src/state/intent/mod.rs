@@ -18,6 +18,10 @@
 //! whole: the bits that are set are then just what a member that returns lacks. Clearing need not
 //! be durable: a bit too many costs a little resync.
 //!
+//! A bitmap may come and go while the array runs ([`Home::change_intent`]). A new one has all bits
+//! set: what is in flight as it comes is covered, and sweeps clear what need not be. Nothing is in
+//! flight when cores begin or end to keep it, so that no write is in a region of another one.
+//!
 //! Grants and releases happen at home in the array's turn, like every change of state; a core that
 //! is asked to release a region answers in that turn, so a grant and a release never cross.
 
@@ -33,8 +37,8 @@ use crate::model::geometry::{Geometry, LevelKind};
 pub use crate::model::intent::IntentSpec;
 use crate::model::units::Sector;
 use crate::planted::{self, Bug};
-use crate::state::StateShard;
 use crate::state::sums;
+use crate::state::{Home, StateShard};
 pub(crate) use home::{Asking, IntentHome};
 pub(crate) use shard::{IntentGuard, IntentShard};
 
@@ -49,7 +53,7 @@ pub(crate) use shard::{IntentGuard, IntentShard};
 pub(crate) async fn enter(
     shard: &Rc<StateShard>,
     range: Range<Sector>,
-) -> Result<Option<IntentGuard<'_>>, VolumeError> {
+) -> Result<Option<IntentGuard>, VolumeError> {
     if !planted::is(Bug::SumsUnnoted) {
         sums::enter(shard, range.clone()).await?;
     }
@@ -63,8 +67,8 @@ pub(crate) async fn enter(
 pub(crate) async fn enter_regions(
     shard: &Rc<StateShard>,
     range: Range<Sector>,
-) -> Result<Option<IntentGuard<'_>>, VolumeError> {
-    let Some(intent) = &shard.intent else { return Ok(None) };
+) -> Result<Option<IntentGuard>, VolumeError> {
+    let Some(intent) = shard.intent() else { return Ok(None) };
     let regions = intent.regions_of(range);
     loop {
         if let Some(guard) = intent.enter(regions.clone()) {
@@ -77,13 +81,12 @@ pub(crate) async fn enter_regions(
             continue;
         }
         // A task of its own: a grant is noted even if the write that asked for it has gone.
-        let (asker, core) = (shard.clone(), shard.core.index());
+        let (asker, asking, core) = (shard.clone(), intent.clone(), shard.core.index());
         let asked = shard.core.spawn(async move {
-            let for_home = wanted.clone();
-            let result = asker.home(move |home| async move { home.mark(core, for_home).await }).await;
-            if let Some(intent) = &asker.intent {
-                intent.answer(&wanted, result.is_ok());
-            }
+            let (generation, for_home) = (asking.generation, wanted.clone());
+            let marked = move |home: Rc<Home>| async move { home.mark(core, generation, for_home).await };
+            let result = asker.home(marked).await;
+            asking.answer(&wanted, result.is_ok());
             result
         });
         asked.await?;

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
+use std::rc::Rc;
 
 use wattle_rt::Notify;
 
@@ -25,6 +26,8 @@ const PAGE: u64 = 1024;
 
 /// One core's part of an array's write intent: a word for each region, nothing shared.
 pub(crate) struct IntentShard {
+    /// Which bitmap of the array it is part of: how many came before.
+    pub generation: u64,
     region_sectors: u64,
     regions: u64,
     /// By region, in pages that are made when they are first used.
@@ -37,14 +40,15 @@ pub(crate) struct IntentShard {
 
 /// A write that is under way in some regions. Leaving them is its drop.
 #[must_use = "a write that has left its regions is not covered by their bits"]
-pub(crate) struct IntentGuard<'a> {
-    intent: &'a IntentShard,
+pub(crate) struct IntentGuard {
+    intent: Rc<IntentShard>,
     regions: Range<u64>,
 }
 
 impl IntentShard {
-    pub fn new(spec: &IntentSpec) -> Self {
+    pub fn new(spec: &IntentSpec, generation: u64) -> Self {
         Self {
+            generation,
             region_sectors: spec.marked.size().0,
             regions: spec.marked.count(),
             states: (0..spec.marked.count().div_ceil(PAGE)).map(|_| OnceCell::new()).collect(),
@@ -64,7 +68,7 @@ impl IntentShard {
 
     /// Enters a write, if all of its regions are granted. It is not async: nothing can happen
     /// between the check and the count.
-    pub fn enter(&self, regions: Range<u64>) -> Option<IntentGuard<'_>> {
+    pub fn enter(self: &Rc<Self>, regions: Range<u64>) -> Option<IntentGuard> {
         if regions.clone().any(|region| self.state(region).get() & GRANTED == 0) {
             return None;
         }
@@ -73,7 +77,7 @@ impl IntentShard {
             debug_assert!(state.get() & COUNT < COUNT, "no more writes in flight than there is memory for");
             state.set((state.get() & !AGE | YOUNG) + 1);
         }
-        Some(IntentGuard { intent: self, regions })
+        Some(IntentGuard { intent: self.clone(), regions })
     }
 
     /// The regions that have to be asked for: not granted, and no write of this core asks for them
@@ -142,7 +146,7 @@ impl IntentShard {
     }
 }
 
-impl Drop for IntentGuard<'_> {
+impl Drop for IntentGuard {
     fn drop(&mut self) {
         for region in self.regions.clone() {
             let state = self.intent.state(region);
@@ -157,9 +161,9 @@ mod tests {
     use crate::model::regions::Regions;
     use std::time::Duration;
 
-    fn shard() -> IntentShard {
+    fn shard() -> Rc<IntentShard> {
         let marked = Regions::new(Sector(8), Sector(80));
-        IntentShard::new(&IntentSpec { marked, sweep: Duration::from_secs(5) })
+        Rc::new(IntentShard::new(&IntentSpec { marked, sweep: Duration::from_secs(5) }, 0))
     }
 
     fn granted(intent: &IntentShard, regions: Range<u64>) {

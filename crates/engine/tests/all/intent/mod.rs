@@ -1,6 +1,8 @@
 //! Write intent: whatever happens, a region whose sectors may differ between members, or from their
 //! parity, has its bit set on every member in use; and bits cost next to nothing.
 
+mod turns;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -50,6 +52,8 @@ enum Mutant {
     MarkOne,
     /// Bits are cleared before what was written there is durable: flushes do nothing.
     ClearEarly,
+    /// Superblocks say that there is a new bitmap, and what is there is an old one.
+    TurnWithout,
 }
 
 /// What the metadata was asked for, over all of its life.
@@ -59,6 +63,8 @@ struct Records {
     unmarks: Cell<usize>,
     /// Seats that a record counted out, from the moment it was given.
     failed: Cell<MemberSet>,
+    /// How often another bitmap, or none, was recorded.
+    pub turns: Cell<usize>,
 }
 
 /// A superblock and a bitmap of one sector each on every member.
@@ -67,8 +73,22 @@ struct SectorBitmap {
     devices: Vec<Device>,
     controls: Vec<DriveControl>,
     bits: RefCell<Vec<u8>>,
+    /// What the superblock says of the bitmap: 0 for none, or which it is.
+    kept: Cell<u8>,
+    /// There is another one than the members have.
+    turned: Cell<bool>,
     records: Rc<Records>,
     mutant: Mutant,
+}
+
+/// Which bitmap is kept after so many changes; two take turns.
+fn kept_after(turns: usize) -> u8 {
+    (turns / 2 % 2) as u8 + 1
+}
+
+/// Sectors of a region of the bitmap that a superblock names.
+fn region_of(kept: u8) -> Sector {
+    if kept == 2 { Sector(REGION.0 / 4) } else { REGION }
 }
 
 impl SectorBitmap {
@@ -90,6 +110,15 @@ impl SectorBitmap {
             }
         }
         if failed.is_empty() { Ok(()) } else { Err(failed) }
+    }
+
+    async fn write_turned(&self) -> Result<(), MemberSet> {
+        if self.turned.get() && self.kept.get() > 0 && self.mutant != Mutant::TurnWithout {
+            let bits = self.bits.borrow().clone();
+            self.write(BITMAP, bits, Durability::Fua).await?;
+        }
+        self.turned.set(false);
+        Ok(())
     }
 
     fn change(&self, regions: &[u64], on: bool) -> Vec<u8> {
@@ -119,8 +148,19 @@ impl Metadata for SectorBitmap {
             if !failed.is_empty() {
                 return Err(failed);
             }
-            self.write(SUPERBLOCK, vec![u8::from(record.dirty); 512], Durability::Fua).await
+            self.write_turned().await?;
+            let mut superblock = vec![0; 512];
+            superblock[..2].copy_from_slice(&[u8::from(record.dirty), self.kept.get()]);
+            self.write(SUPERBLOCK, superblock, Durability::Fua).await
         })
+    }
+
+    fn turn_intent(&self, on: bool) {
+        let turns = self.records.turns.get();
+        self.records.turns.set(turns + 1);
+        self.kept.set(if on { kept_after(turns) } else { 0 });
+        self.turned.set(true);
+        *self.bits.borrow_mut() = vec![if on { 0xff } else { 0 }; 512];
     }
 
     fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
@@ -199,12 +239,18 @@ impl Fixture {
         spec.intent = Some(IntentSpec { marked: self.marked.clone(), sweep: SWEEP });
         let mut bits = vec![0; 512];
         self.marked.iter().for_each(|region| bits[(region / 8) as usize] |= 1 << (region % 8));
-        self.drives().iter().for_each(|drive| drive.poke(BITMAP, &bits));
+        self.drives().iter().for_each(|drive| {
+            drive.poke(BITMAP, &bits);
+            drive.poke(SUPERBLOCK, &[u8::from(self.dirty), 1]);
+        });
         let (devices, controls, records) = (self.devices.clone(), self.drives(), self.records.clone());
         let mutant = self.mutant;
         async move |core: &Core| {
             let bits = RefCell::new(bits);
-            let metadata = SectorBitmap { core: core.clone(), devices, controls, bits, records, mutant };
+            let (kept, turned) = (Cell::new(1), Cell::new(false));
+            let core_of = core.clone();
+            let metadata =
+                SectorBitmap { core: core_of, devices, controls, bits, kept, turned, records, mutant };
             ArrayHandle::start(core, spec, Box::new(metadata)).await
         }
     }
@@ -218,13 +264,12 @@ impl Fixture {
             .collect()
     }
 
-    /// Every member that is in use has the bits of all regions that differ.
+    /// Every member that is in use has the bits of all regions that differ, if it has a bitmap.
     fn check(&self, what: &str) {
-        let differing = self.differing();
         for slot in
             (0..self.case.members).filter(|slot| !self.records.failed.get().contains(MemberIx(*slot as u16)))
         {
-            let set = self.set(slot);
+            let Some((differing, set)) = self.lacking(slot) else { continue };
             assert!(
                 differing.is_subset(&set),
                 "{:?} {what}: regions {differing:?} differ, and on drive {slot} only {set:?} are marked",
@@ -233,8 +278,18 @@ impl Fixture {
         }
     }
 
-    /// The regions with a sector in which members differ, or differ from their parity.
+    /// What differs, and the bits that are set on a member; `None` if that has no bitmap.
+    fn lacking(&self, slot: usize) -> Option<(BTreeSet<u64>, BTreeSet<u64>)> {
+        let kept = self.drive(slot).peek(SUPERBLOCK, 2)[1];
+        (kept > 0).then(|| (self.differing_by(region_of(kept)), self.set(slot)))
+    }
+
     fn differing(&self) -> BTreeSet<u64> {
+        self.differing_by(REGION)
+    }
+
+    /// The regions with a sector in which members differ, or differ from their parity.
+    fn differing_by(&self, region: Sector) -> BTreeSet<u64> {
         let geometry = self.case.geometry(MEMBER_SECTORS);
         let data: Vec<_> = self
             .drives()
@@ -250,7 +305,7 @@ impl Fixture {
                     let mut contents = copies.iter().map(|copy| sector(copy.member, copy.sector.0));
                     let first = contents.next().unwrap();
                     if contents.any(|other| other != first) {
-                        differing.insert(lba / REGION.0);
+                        differing.insert(lba / region.0);
                     }
                 }
             }
@@ -265,7 +320,7 @@ impl Fixture {
                                 .for_each(|(sum, byte)| *sum ^= byte);
                         }
                         if sum.iter().any(|&byte| byte != 0) {
-                            differing.insert(at / REGION.0);
+                            differing.insert(at / region.0);
                         }
                     }
                 }
@@ -310,6 +365,11 @@ async fn scribble(core: Core, volume: VolumeRef, seed: u64) {
 /// One life of an array, ended by a power cut after `cut` operations; the fixture as the next start
 /// finds it.
 fn life(case: Case, seed: u64, cut: u64, mutant: Mutant, fault: bool) -> Fixture {
+    life_with(case, seed, cut, mutant, fault, false)
+}
+
+/// As [`life`]; perhaps the bitmap goes, comes back and becomes another one meanwhile.
+fn life_with(case: Case, seed: u64, cut: u64, mutant: Mutant, fault: bool, turns: bool) -> Fixture {
     let cores = 1 + (seed % 3) as usize;
     let mut fixture = Fixture::new(case, seed, cores);
     fixture.mutant = mutant;
@@ -323,9 +383,13 @@ fn life(case: Case, seed: u64, cut: u64, mutant: Mutant, fault: bool) -> Fixture
         }
     }
     let start = fixture.starter();
+    let (records, drives, total) = (fixture.records.clone(), fixture.drives(), fixture.marked.total());
     fixture.world.power_cut_after_ops(cut);
     let _ = fixture.world.run(async move |core: Core| {
         let array = start(&core).await;
+        if turns {
+            core.spawn(turns::turn(core.clone(), array.clone(), (records, drives), total, seed));
+        }
         let writers: Vec<_> = (0..2 * cores)
             .map(|writer| {
                 let (volume, seed) = (array.volume(), seed * 31 + writer as u64);

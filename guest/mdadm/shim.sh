@@ -327,13 +327,21 @@ wait_for() {
 grow() {
 	needs "$device"
 	local what=''
-	[ -z "${given[bitmap]+yes}" ] || what+=' --bitmap'
+	[[ ${given[bitmap]:-} != /* ]] || refuse "bitmaps in files"
 	[ -z "${given[raid-devices]:-}" ] || what+=' --raid-devices'
 	[ -z "${given[size]:-}" ] || what+=' --size'
 	[ -z "${given[level]:-}" ] || what+=' --level'
 	[ -z "${given[chunk]:-}${given[layout]:-}" ] || what+=' --chunk, --layout'
 	[ ${#steps[@]} = 0 ] || what+=' --add'
-	refuse "--grow$what"
+	[ -z "$what" ] || refuse "--grow$what"
+	local chunk=internal
+	[ -z "${given[bitmap-chunk]:-}" ] || chunk=${given[bitmap-chunk]}K
+	# mdadm refuses what is so already; wattle takes it for done.
+	case ${given[bitmap]:-} in
+	internal) wattle set "$UUID" "bitmap=$chunk" ;;
+	none) wattle set "$UUID" bitmap=none ;;
+	*) refuse --grow ;;
+	esac
 }
 
 # The steps of `mdadm DEVICE --fail M... --remove M...`, one by one.

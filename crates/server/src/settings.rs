@@ -4,6 +4,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use wattle_control::running::BitmapChoice;
 use wattle_control::size::parse_size;
 use wattle_control::{Code, Problem};
 use wattle_engine::job::Goal;
@@ -48,6 +49,8 @@ pub enum SettingChange {
     Record(bool),
     /// The members whose copies are read only where no other one can be, as an operator names them.
     WriteMostly(Vec<String>),
+    /// What makes copies and parity agree after a crash without a resync of all of it.
+    Bitmap(BitmapChoice),
     /// A setting of volumes: of this one, or of what the order or the server is about.
     Qos(Option<String>, QosChange),
 }
@@ -146,6 +149,11 @@ pub const KEYS: &[(&str, &str, &str)] = &[
         "members, separated by commas, or none",
         "copies on these members are read only where no other one can be",
     ),
+    (
+        "bitmap",
+        "internal, none, or what a bit stands for, from 4K",
+        "a write-intent bitmap on the members: after a crash, or an absence, only what was written then is gone through",
+    ),
     ("iops", IOPS, "the volume's clients together get at most so many requests a second"),
     ("read_iops", IOPS, "so many reads"),
     ("write_iops", IOPS, "so many writes, with zeroes and discards"),
@@ -229,6 +237,7 @@ pub fn parse(key: &str, value: &str) -> Result<SettingChange, Problem> {
             "off" => Ok(SettingChange::Record(false)),
             _ => Err(bad()),
         },
+        "bitmap" => bitmap(value).map(SettingChange::Bitmap).ok_or_else(bad),
         "write_mostly" if value == "none" => Ok(SettingChange::WriteMostly(Vec::new())),
         "write_mostly" => {
             let members: Vec<_> = value.split(',').map(str::to_owned).collect();
@@ -269,6 +278,18 @@ fn action(value: &str) -> Option<SyncAction> {
         "check" => Some(SyncAction::Check),
         "repair" => Some(SyncAction::Repair),
         _ => None,
+    }
+}
+
+/// A bitmap's chunk is a power of two.
+fn bitmap(value: &str) -> Option<BitmapChoice> {
+    match value {
+        "internal" => Some(BitmapChoice::Internal { chunk_bytes: None }),
+        "none" => Some(BitmapChoice::Off),
+        _ => {
+            let chunk = parse_size(value).ok().filter(|chunk| *chunk >= 4096 && chunk.is_power_of_two())?;
+            Some(BitmapChoice::Internal { chunk_bytes: Some(chunk) })
+        }
     }
 }
 
@@ -373,6 +394,9 @@ mod tests {
             ("remote_timeout", "31s", "from 100ms to 30s"),
             ("paths", "random", "order or round-robin"),
             ("write_mostly", "a,,b", "separated by commas"),
+            ("bitmap", "on", "internal, none"),
+            ("bitmap", "3M", "from 4K"),
+            ("bitmap", "2K", "from 4K"),
             ("iops", "0", "1 to 100000000"),
             ("vg/home:bandwidth", "1", "from 64K"),
             ("vg/home:goal", "5ms", "settings are"),

@@ -101,6 +101,10 @@ impl Metadata for Mutated {
         self.inner.give_up(member);
     }
 
+    fn turn_intent(&self, on: bool) {
+        self.inner.turn_intent(on);
+    }
+
     fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         match (self.mutant, record.change) {
             (Some(Mutant::SkipDirty), RecordCause::Activate) => Box::pin(std::future::ready(Ok(()))),

@@ -241,6 +241,10 @@ impl Metadata for Watched {
         self.inner.give_up(member);
     }
 
+    fn turn_intent(&self, on: bool) {
+        self.inner.turn_intent(on);
+    }
+
     fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             lock(&self.truth).tell(|| format!("commit {record:?} at {:?}", self.core.now()));

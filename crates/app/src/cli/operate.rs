@@ -268,7 +268,7 @@ pub struct ReservationsArgs {
 }
 
 /// Changes settings of an array or volume that is being served, until it is stopped; without any it
-/// shows them.
+/// shows them. write_mostly and bitmap are recorded on the members and stay.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -276,6 +276,7 @@ Examples:
   wattle set data sync_speed_max=50M            50 MiB a second; a plain number is KiB, as in md
   wattle set data stripe_cache_size=4096        entries of 4 KiB for each member, as in md
   wattle set data sync_action=idle
+  wattle set data bitmap=internal               a write-intent bitmap, from now on; bitmap=none
   wattle set data iops=5000 bandwidth=100M burst=2s    limits of all its clients together
   wattle set data iops=none                            no limit any more
   wattle set data latency_goal=5ms                     others are held back for it")]
@@ -284,8 +285,8 @@ pub struct SetArgs {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// What to change: sync_speed_min, sync_speed_max, sync_action, read_deadline, goal,
-    /// stripe_cache_size, read_ahead_kb, remote_timeout, paths, record, write_mostly, iops,
-    /// read_iops, write_iops, bandwidth, read_bandwidth, write_bandwidth, client_iops,
+    /// stripe_cache_size, read_ahead_kb, remote_timeout, paths, record, write_mostly, bitmap,
+    /// iops, read_iops, write_iops, bandwidth, read_bandwidth, write_bandwidth, client_iops,
     /// client_bandwidth, burst, weight, latency_goal. From iops on they are of volumes.
     #[arg(value_name = "KEY=VALUE", value_parser = name_text())]
     pub settings: Vec<String>,

@@ -28,13 +28,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use wattle_engine::intent::IntentSpec;
 use wattle_engine::units::{MemberIx, MemberSet, SECTOR_BYTES, Sector};
 use wattle_engine::{MemberKey, Regions};
 use wattle_format::md::bitmap::{self, HEADER_BYTES, Header};
-use wattle_format::md::{DeviceRole, Features, Superblock};
+use wattle_format::md::{DeviceRole, Features, Superblock, Version, defaults};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, Instant, IoError};
 
 use crate::md::assemble;
@@ -86,9 +87,77 @@ impl BitmapPlace {
         self.device.logical_block_bytes().max(SECTOR_BYTES as u32) as usize
     }
 
+    /// Where a superblock leaves room for a new bitmap, in sectors from the superblock: right behind
+    /// it, in metadata 1.0 in front of it and behind the data. `None` if there is no block of it.
+    #[must_use]
+    pub fn free(device: &Device, superblock: &Superblock) -> Option<Range<i32>> {
+        let mut trial = superblock.clone();
+        if superblock.version() != Version::V10 {
+            trial.set_bitmap_offset(Some(BEHIND_SUPERBLOCK)).ok()?;
+            let room = Self::of(device, &trial)?.room_bytes / SECTOR_BYTES;
+            let end = i32::try_from(room).ok()?.checked_add(BEHIND_SUPERBLOCK)?;
+            return Some(BEHIND_SUPERBLOCK..end);
+        }
+        let place = superblock.found_at_sectors();
+        let log = superblock.bad_block_log().map(|area| area.offset_sectors).filter(|offset| *offset < 0);
+        let data_end = superblock.data_offset_sectors().checked_add(superblock.data_size_sectors())?;
+        let before = place.checked_sub(data_end.checked_next_multiple_of(PAGE_SECTORS as u64)?)?;
+        let start = -i32::try_from(before).unwrap_or(i32::MAX - i32::MAX % PAGE_SECTORS);
+        let end = log.unwrap_or(0);
+        (start < end).then_some(start..end)
+    }
+
     /// Whether `image_bytes` fit, in whole blocks.
     fn holds(&self, image_bytes: usize) -> bool {
         image_bytes.next_multiple_of(self.block_bytes()) as u64 <= self.room_bytes
+    }
+}
+
+/// Where metadata 0.90, 1.1 and 1.2 have a bitmap, in sectors from the superblock.
+const BEHIND_SUPERBLOCK: i32 = 8;
+/// A bitmap is whole pages, as mdadm makes it.
+const PAGE_SECTORS: i32 = 8;
+
+/// A new bitmap: where it is, from the superblock of each member, and its chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BitmapLayout {
+    /// Sectors from the superblock.
+    pub offset_sectors: i32,
+    /// Bytes up to whatever follows, on every member.
+    pub room_bytes: u64,
+    /// What a bit stands for, in bytes.
+    pub chunk_bytes: u32,
+}
+
+impl BitmapLayout {
+    /// Lays a bitmap out that covers `covered_sectors`, in what is free on all members
+    /// ([`BitmapPlace::free`]): with a chunk of this many bytes, or with mdadm's choice.
+    ///
+    /// # Errors
+    /// The smallest chunk that has room, in bytes; `None` if there is no room at all.
+    pub fn new(
+        free: &[Range<i32>],
+        covered_sectors: u64,
+        chunk_bytes: Option<u64>,
+    ) -> Result<Self, Option<u64>> {
+        let start = free.iter().map(|free| free.start).max().ok_or(None)?;
+        let end = free.iter().map(|free| free.end).min().ok_or(None)?;
+        let room = u64::try_from(end - start).unwrap_or(0) / PAGE_SECTORS as u64 * PAGE_SECTORS as u64;
+        let smallest = defaults::smallest_bitmap_chunk_bytes(covered_sectors, room);
+        let chunk = match chunk_bytes {
+            None => defaults::bitmap_chunk_bytes(covered_sectors, room),
+            Some(asked) => smallest.and_then(|least| (asked >= least).then_some(asked)),
+        };
+        let chunk_bytes = chunk.filter(|chunk| chunk.is_power_of_two()).ok_or(smallest)?;
+        let need = defaults::bitmap_bytes(covered_sectors, chunk_bytes).div_ceil(4096) * PAGE_SECTORS as u64;
+        let chunk_bytes = u32::try_from(chunk_bytes).map_err(|_| smallest)?;
+        // In front of the superblock it ends where the free area does.
+        let offset_sectors = if start < 0 { end - i32::try_from(need).map_err(|_| smallest)? } else { start };
+        Ok(Self {
+            offset_sectors,
+            room_bytes: u64::try_from(end - offset_sectors).unwrap_or(0) * 512,
+            chunk_bytes,
+        })
     }
 }
 
@@ -300,6 +369,35 @@ impl BitmapCopies {
                 .get(&key)
                 .is_some_and(|bytes| bytes.get(..image.len) == Some(&image.bytes[..image.len]));
             copies.insert(key, Copy { place, level });
+        }
+        Ok(Self {
+            core: core.clone(),
+            image: RefCell::new(image),
+            copies: RefCell::new(copies),
+            waits: Waits::default(),
+            cleared_lazily: Cell::new(false),
+        })
+    }
+
+    /// A new bitmap on these members, in which all bits are set: nothing that is in flight, or was
+    /// written until now, has to be known. Writes nothing. No member that is away by generation
+    /// `events` lacks only what it has bits for.
+    ///
+    /// # Errors
+    /// [`BitmapUnusable::NoRoom`].
+    pub fn begin(
+        core: &Core,
+        members: Vec<(MemberKey, BitmapPlace)>,
+        header: Header,
+        events: u64,
+    ) -> Result<Self, BitmapUnusable> {
+        let size = Sector(u64::from(header.chunk_field()) / SECTOR_BYTES);
+        let regions = Regions::full(size, Sector(header.sync_size_sectors()));
+        let image = Image::new(header, &BitmapBits { regions, events_cleared: events, stale: false });
+        let mut copies = BTreeMap::new();
+        for (key, place) in members {
+            check_room(&place, image.len)?;
+            copies.insert(key, Copy { place, level: false });
         }
         Ok(Self {
             core: core.clone(),

@@ -233,6 +233,10 @@ codes! {
     MemberWorks = 108, Failed, "the member works",
         "A member that works is part of the array's redundancy and is not removed. Fail it first if that is what you want \
          (`wattle fail`), or have it replaced, which keeps redundancy whole (`wattle replace`). Nothing was changed.";
+    BitmapNotChanged = 109, Failed, "the bitmap was not changed",
+        "A write-intent bitmap is put on an array that runs, or taken off, with `wattle set NAME bitmap=...`. It needs redundancy, \
+         room of 4 KiB or more beside every superblock, and no partial parity log. It is not taken off while a member is brought \
+         up to date by it. Nothing was changed.";
 
     MountFailed = 115, Failed, "nothing can be mounted there",
         "Files of volumes are offered through FUSE in an empty directory. Root mounts by itself; any other user needs the program \

@@ -220,6 +220,7 @@ impl Served {
         report.scrubs = self.history.last();
         if let Some(books) = self.books() {
             report.bitmap = books.bitmap().map(|bitmap| bitmap_report(&bitmap.bits().regions));
+            report.consistency = Some(self.consistency().to_owned());
             bad_blocks(&mut report, books.state().seats());
             report.record = books.sums().and_then(|sums| report::record_state(&sums));
         }
@@ -331,6 +332,7 @@ impl Served {
         });
         let write_mostly = (self.facts.geometry.kind() == LevelKind::Mirrored && self.books().is_some())
             .then(|| ("write_mostly", report::write_mostly(status)));
+        let bitmap = self.books().map(|books| ("bitmap", report::bitmap_setting(books.bitmap().as_deref())));
         let record = self.books().and_then(|books| books.sums());
         let record = record.map(|_| ("record", if self.records.get() { "on" } else { "off" }.to_owned()));
         settings
@@ -340,8 +342,18 @@ impl Served {
             .chain(timeout)
             .chain(paths)
             .chain(write_mostly)
+            .chain(bitmap)
             .map(|(key, value)| (key.to_owned(), value))
             .collect()
+    }
+
+    /// What makes parity and copies agree after a crash, as it is now; a bitmap may come and go.
+    fn consistency(&self) -> &'static str {
+        match (self.facts.consistency, self.books().map(|books| books.bitmap().is_some())) {
+            ("bitmap" | "resync", Some(true)) => "bitmap",
+            ("bitmap" | "resync", Some(false)) => "resync",
+            (consistency, _) => consistency,
+        }
     }
 
     fn books(&self) -> Option<&Rc<MdMetadata>> {

@@ -337,6 +337,17 @@ impl Served {
                 self.running("write_mostly was not set")?.set_write_mostly(&members).await?;
                 self.look_after_order().await;
             }
+            SettingChange::Bitmap(choice) => {
+                if self.facts.geometry.redundancy() == 0 {
+                    return Err(Problem::new(
+                        Code::BitmapNotChanged,
+                        format!("{}: {} has no bitmap", self.facts.name, self.facts.geometry.level()),
+                        "there are neither copies nor parity that a crash could leave different",
+                        format!("`wattle set {}` shows what can be set", self.facts.word()),
+                    ));
+                }
+                self.running("the bitmap was not changed")?.set_bitmap(choice).await?;
+            }
             // Of its volume: what serves it sees to that.
             SettingChange::Qos(..) => {}
         }

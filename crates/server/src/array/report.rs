@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use wattle_control::assemble::{MemberRecovery, ReAddCandidate};
+use wattle_control::bitmap::BitmapCopies;
 use wattle_control::events::slots_view;
 use wattle_control::running::remote::RemoteMember;
 use wattle_control::sums::ScrubSums;
@@ -212,6 +213,16 @@ pub fn write_mostly(status: &ArrayStatus) -> String {
     let members = status.members.iter().filter(|member| member.write_mostly);
     let names: Vec<_> = members.filter_map(|member| member.device.clone()).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(",") }
+}
+
+/// The bitmap that is kept, as `wattle set` takes it.
+pub fn bitmap_setting(bitmap: Option<&BitmapCopies>) -> String {
+    match bitmap.map(|bitmap| bitmap.bits().regions.size().0 * SECTOR_BYTES) {
+        None => "none".to_owned(),
+        Some(bytes) if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
+        Some(bytes) if bytes.is_multiple_of(1 << 10) => format!("{}K", bytes >> 10),
+        Some(bytes) => bytes.to_string(),
+    }
 }
 
 fn ranges(seat: Option<&SeatRecord>) -> Vec<RangeReport> {

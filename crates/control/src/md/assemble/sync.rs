@@ -69,9 +69,9 @@ pub(super) fn bitmap(
     let foreign = used().find_map(|(member, _)| match member.bitmap {
         BitmapFacts::Version(3 | 4) | BitmapFacts::Unreadable => None,
         BitmapFacts::Version(version) => Some(Reason::BitmapVersion { member: member.name.clone(), version }),
-        BitmapFacts::None | BitmapFacts::Invalid => {
-            Some(Reason::BitmapInvalid { member: member.name.clone() })
-        }
+        // It was not reached when the bitmap was put on, and knows nothing of it.
+        BitmapFacts::None => None,
+        BitmapFacts::Invalid => Some(Reason::BitmapInvalid { member: member.name.clone() }),
     });
     if let Some(reason) = foreign {
         reasons.read_only(reason);

@@ -94,6 +94,8 @@ pub struct MdMetadata {
     bad_logs: RefCell<BTreeMap<MemberKey, BadLog>>,
     /// The write-intent bitmap, if there is one to keep.
     bitmap: RefCell<Option<Rc<bitmap::BitmapCopies>>>,
+    /// One that is ready to be kept, and where superblocks say that it is.
+    next_bitmap: RefCell<Option<(bitmap::BitmapCopies, i32)>>,
     /// Partial parity logs of before are gone, or the engine keeps them.
     logs_settled: Cell<bool>,
     waits: Waits,
@@ -131,6 +133,7 @@ impl MdMetadata {
             places: RefCell::new(places),
             bad_logs: RefCell::default(),
             bitmap: RefCell::default(),
+            next_bitmap: RefCell::default(),
             logs_settled: Cell::new(false),
             waits: Waits::default(),
             stamps,
@@ -170,6 +173,13 @@ impl MdMetadata {
             let _ = place.map(|place| copies.add(key, place));
         }
         *self.bitmap.borrow_mut() = Some(Rc::new(copies));
+    }
+
+    /// Has a new bitmap ready, which superblocks are to name at this offset from themselves: it is
+    /// kept from when the engine has nothing in flight ([`Metadata::turn_intent`]). `None`: it is
+    /// not to be.
+    pub fn ready_bitmap(&self, next: Option<(bitmap::BitmapCopies, i32)>) {
+        *self.next_bitmap.borrow_mut() = next;
     }
 
     /// Keeps what recorded scrubs remember along: it is told of each generation before the
@@ -281,7 +291,7 @@ impl MdMetadata {
     }
 
     /// The members that take writes, as of the last record.
-    fn seated(&self) -> Vec<(MemberIx, MemberKey)> {
+    pub(crate) fn seated(&self) -> Vec<(MemberIx, MemberKey)> {
         self.state.borrow().in_use().map(|(seat, key, _)| (seat, key)).collect()
     }
 
@@ -506,6 +516,15 @@ impl Metadata for MdMetadata {
         Box::pin(self.write(record))
     }
 
+    fn turn_intent(&self, on: bool) {
+        let next = self.next_bitmap.borrow_mut().take().filter(|_| on);
+        self.state.borrow_mut().set_bitmap(next.as_ref().map(|(_, offset)| *offset));
+        match next {
+            Some((copies, _)) => self.keep_bitmap(copies),
+            None => drop(self.bitmap.borrow_mut().take()),
+        }
+    }
+
     fn mark<'a>(&'a self, regions: &'a [u64]) -> LocalBoxFuture<'a, Result<(), MemberSet>> {
         Box::pin(async move {
             let Some(bitmap) = self.bitmap() else { return Ok(()) };
@@ -549,6 +568,10 @@ pub struct SharedSuperblocks(pub Rc<MdMetadata>);
 impl Metadata for SharedSuperblocks {
     fn failed(&self, members: &[(MemberIx, Option<MemberKey>)], cause: FailCause) {
         self.0.failed(members, cause);
+    }
+
+    fn turn_intent(&self, on: bool) {
+        self.0.turn_intent(on);
     }
 
     fn commit<'a>(&'a self, record: &'a ArrayRecord) -> LocalBoxFuture<'a, Result<(), MemberSet>> {

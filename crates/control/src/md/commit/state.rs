@@ -185,6 +185,15 @@ impl MdState {
         }
     }
 
+    /// Where members and spares have their bitmap from the next round on, in sectors from the
+    /// superblock; `None` for none.
+    pub(super) fn set_bitmap(&mut self, offset_sectors: Option<i32>) {
+        for known in self.devices.iter_mut().flatten().filter(|known| known.holds != Holds::Nothing) {
+            // 0.90 knows one place, and a new bitmap of it is there.
+            let _ = known.superblock.set_bitmap_offset(offset_sectors);
+        }
+    }
+
     /// Takes in a device with the superblock it is to have; it is written with the first round that
     /// has it in a seat, and as a spare with the next change of members otherwise.
     pub fn admit(&mut self, superblock: Superblock, spare: bool) -> MemberKey {

@@ -8,6 +8,7 @@
 //! opens what an operator names, under an exclusive lock and before anything else. A device that
 //! leaves is let go of, lock and all.
 
+mod bitmap;
 mod join;
 mod look;
 mod names;
@@ -37,6 +38,7 @@ use crate::md::commit::MdMetadata;
 use crate::md::start::{ClaimedMember, Started};
 use crate::members::MemberAccess;
 use crate::problem::{Code, Problem, shell_word};
+pub use bitmap::BitmapChoice;
 pub use newcomer::{MemberTaken, Newcomer, Terms};
 use problems::not_a_member;
 use remote::{Away, REMOTE_TIMEOUT};

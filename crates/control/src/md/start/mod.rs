@@ -10,7 +10,7 @@ use wattle_engine::metadata::{ArrayRecord, Metadata, NoMetadata, RecordCause, Se
 use wattle_engine::model::sums::SumSpec;
 use wattle_engine::units::{MemberIx, MemberSet, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, BadRanges, MemberKey, MemberSpec, MemberState, Regions};
-use wattle_format::md::{DeviceFlags, Superblock};
+use wattle_format::md::{DeviceFlags, Features, Superblock};
 use wattle_rt::{Core, Device};
 
 use crate::md::assemble::{Access, Assembly, Needs, ReAddCandidate, ReshapeAssembly, Slot, SyncState};
@@ -243,6 +243,9 @@ impl Claimed {
         if let Some(journal) = self.journal.take() {
             self.replay_journal(core, &journal).await?;
         }
+        if recorded {
+            self.align_bitmap();
+        }
         let books = if recorded { Some(self.books(core).await?) } else { None };
         let sums = self.keep_sums(core, books.as_deref()).await;
         let intent = books.as_ref().and_then(|books| books.bitmap()).map(|bitmap| bitmap.spec());
@@ -290,6 +293,24 @@ impl Claimed {
             returning: self.returning,
             replayed,
         })
+    }
+
+    /// Has every superblock name a bitmap where the array has one: a crash as it was put on, or
+    /// taken off, may have left members that do not know it yet, or still do.
+    fn align_bitmap(&mut self) {
+        let has = self.assembly.array.has(Features::BITMAP);
+        let all = || self.seats.iter().flatten().chain(&self.spares);
+        let known = all().filter_map(|member| member.superblock.as_ref());
+        let newest = known.filter(|superblock| superblock.bitmap_offset_sectors().is_some() == has);
+        let Some(newest) = newest.max_by_key(|superblock| superblock.events()) else { return };
+        let offset = newest.bitmap_offset_sectors();
+        let all = self.seats.iter_mut().flatten().chain(&mut self.spares);
+        for superblock in all.filter_map(|member| member.superblock.as_mut()) {
+            if superblock.bitmap_offset_sectors().is_some() != has {
+                // One that cannot name it has no copy of it, which is said where it is opened.
+                let _ = superblock.set_bitmap_offset(offset);
+            }
+        }
     }
 
     /// What keeps the superblocks, and the bitmap if there is one.

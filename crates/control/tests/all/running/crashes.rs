@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use wattle_control::admit::{OfferedDevice, WantedSeat};
 use wattle_control::assemble::{Access, Assembly, Slot, assemble};
 use wattle_control::badblocks::in_data;
+use wattle_control::bitmap::BitmapPlace;
 use wattle_control::facts::{BadBlockEntry, CLEAN, MemberFacts, SuperblockFacts};
 use wattle_control::running::Newcomer;
 use wattle_control::start::{Claimed, ClaimedMember};
@@ -98,6 +99,12 @@ fn bad_blocks(world: &SimWorld, device: &Device, superblock: &Superblock) -> Vec
     listed.ranges().iter().map(range).collect()
 }
 
+/// What a member says.
+pub(super) fn superblock_of(world: &SimWorld, device: &Device, version: Version) -> Superblock {
+    let place = super_offset_sectors(version, SECTORS).unwrap();
+    identify(version, &world.drive(device).peek(place * 512, 4096), SECTORS).unwrap().unwrap()
+}
+
 /// The array as the next start finds it.
 pub(super) fn found(world: &SimWorld, devices: &[Device], version: Version) -> Result<Claimed, String> {
     let (assembly, seats, spares) = parts(world, devices, version)?;
@@ -119,7 +126,13 @@ pub(super) fn parts(world: &SimWorld, devices: &[Device], version: Version) -> R
         .zip(&there)
         .map(|(ix, (_, superblock)): (u32, _)| {
             let mut facts = MemberFacts::new(format!("m{ix}"), SECTORS, SuperblockFacts::of(superblock));
-            facts.bad_blocks = Some(bad_blocks(world, &there[ix as usize].0, superblock));
+            let device = &there[ix as usize].0;
+            facts.bad_blocks = Some(bad_blocks(world, device, superblock));
+            if let Some(place) = BitmapPlace::of(device, superblock) {
+                let len = place.room_bytes.min(4096) as usize;
+                let image = world.drive(device).peek(place.offset_bytes, len);
+                facts.set_bitmap(&image, &superblock.stored_uuid());
+            }
             facts
         })
         .collect();

@@ -6,6 +6,7 @@ mod far;
 mod foreign;
 mod halves;
 mod silent;
+mod turns;
 mod undo;
 
 use std::os::unix::fs::FileExt;

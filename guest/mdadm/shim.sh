@@ -336,6 +336,7 @@ grow() {
 	[ -z "$what" ] || refuse "--grow$what"
 	local chunk=internal
 	[ -z "${given[bitmap-chunk]:-}" ] || chunk=${given[bitmap-chunk]}K
+	[ -z "${given[delay]:-}" ] || chunk+=,delay=${given[delay]}s
 	# mdadm refuses what is so already; wattle takes it for done.
 	case ${given[bitmap]:-} in
 	internal) wattle set "$UUID" "bitmap=$chunk" ;;

@@ -100,6 +100,9 @@ const REMOTE_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=D
 /// In what time requests may be wanted: below, no drive answers; above, no client waits.
 const GOALS: RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_secs(60);
 
+/// Whole seconds between sweeps of a bitmap; above, clearing never comes to anything.
+const BITMAP_DELAYS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(1);
+
 /// Every setting: its name, what it may be, and what it is for.
 pub const KEYS: &[(&str, &str, &str)] = &[
     (
@@ -151,7 +154,7 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     ),
     (
         "bitmap",
-        "internal, none, or what a bit stands for, from 4K",
+        "internal, none, or what a bit stands for, from 4K; with ,delay=TIME for another pause than 5s before bits are cleared",
         "a write-intent bitmap on the members: after a crash, or an absence, only what was written then is gone through",
     ),
     ("iops", IOPS, "the volume's clients together get at most so many requests a second"),
@@ -283,14 +286,23 @@ fn action(value: &str) -> Option<SyncAction> {
 
 /// A bitmap's chunk is a power of two.
 fn bitmap(value: &str) -> Option<BitmapChoice> {
-    match value {
-        "internal" => Some(BitmapChoice::Internal { chunk_bytes: None }),
-        "none" => Some(BitmapChoice::Off),
-        _ => {
-            let chunk = parse_size(value).ok().filter(|chunk| *chunk >= 4096 && chunk.is_power_of_two())?;
-            Some(BitmapChoice::Internal { chunk_bytes: Some(chunk) })
-        }
+    if value == "none" {
+        return Some(BitmapChoice::Off);
     }
+    let (chunk, delay) =
+        value.split_once(",delay=").map_or((value, None), |(chunk, time)| (chunk, Some(time)));
+    let chunk_bytes = match chunk {
+        "internal" => None,
+        size => Some(parse_size(size).ok().filter(|size| *size >= 4096 && size.is_power_of_two())?),
+    };
+    let sweep_secs = match delay.map(humantime::parse_duration) {
+        None => None,
+        Some(time) => {
+            let whole = time.ok().filter(|time| time.subsec_nanos() == 0 && BITMAP_DELAYS.contains(time))?;
+            u32::try_from(whole.as_secs()).ok()
+        }
+    };
+    Some(BitmapChoice::Internal { chunk_bytes, sweep_secs })
 }
 
 /// Bytes a second: as [`kib`]; a size may have `/s` behind it.
@@ -396,6 +408,9 @@ mod tests {
             ("write_mostly", "a,,b", "separated by commas"),
             ("bitmap", "on", "internal, none"),
             ("bitmap", "3M", "from 4K"),
+            ("bitmap", "internal,delay=0s", "delay=TIME"),
+            ("bitmap", "internal,delay=1500ms", "delay=TIME"),
+            ("bitmap", "none,delay=5s", "internal, none"),
             ("bitmap", "2K", "from 4K"),
             ("iops", "0", "1 to 100000000"),
             ("vg/home:bandwidth", "1", "from 64K"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use wattle_control::Forced;
 use wattle_control::admit::WantedSeat;
 use wattle_control::assemble::MemberRecovery;
-use wattle_control::running::RunningArray;
+use wattle_control::running::{BitmapChoice, RunningArray};
 use wattle_engine::job::JobEnd;
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, MemberSpec, MemberState};
@@ -74,6 +74,16 @@ impl Desk {
                 let (array, truth) = (array.clone(), self.truth.clone());
                 let asking = core.clone();
                 core.spawn(async move { audit::ask(&asking, &array, &truth, job).await });
+            }
+            InjectedFault::Turn(sectors) => {
+                if let Some(md) = &running.md {
+                    let internal = |sectors| BitmapChoice::Internal {
+                        chunk_bytes: Some(sectors * 512),
+                        sweep_secs: Some(1),
+                    };
+                    let turned = md.set_bitmap(sectors.map_or(BitmapChoice::Off, internal)).await;
+                    self.report("turn the bitmap", &turned);
+                }
             }
             InjectedFault::Return(slot) => self.take_back(core, running, slot).await,
             InjectedFault::Spare(slot, drive) => match &running.md {

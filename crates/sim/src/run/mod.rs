@@ -318,7 +318,7 @@ impl<'a> Run<'a> {
         let mut found = self.scenario.metadata.assemble(&self.site.plan, present, lenient);
         if let AssemblyFound::Usable(start) = &found
             && life.resynced
-            && self.scenario.region.is_none()
+            && !self.scenario.has_bitmap()
             && !self.scenario.log
             && !start.synced()
             && self.resync(start, present)

@@ -131,6 +131,13 @@ impl Scenario {
         let readers = if one_in(rng4, 3) { 1 + rng4.below(2) as usize } else { 0 };
         let part_bytes = one_of(rng4, &[4096, 4096, 16384]);
         let read_deadline = Duration::from_micros(one_of(rng2, &[300, 5_000, 2_000_000, 2_000_000]));
+        // A fifth one.
+        let rng5 = &mut Rng::new(seed ^ 0x7475_726e);
+        if redundant && areas && !log && one_in(rng5, 3) {
+            for life in lifetimes.iter_mut().filter(|life| life.requests > 0) {
+                turn(rng5, life);
+            }
+        }
         Scenario {
             seed,
             metadata,
@@ -319,6 +326,14 @@ fn operate(rng: &mut Rng, geometry: &Geometry, victims: &MemberSet, spares: usiz
         if rng.coin() {
             life.faults.push((moment(rng), InjectedFault::Remove(MemberIx(slot.0 + slots as u16))));
         }
+    }
+}
+
+/// A bitmap comes and goes.
+fn turn(rng: &mut Rng, life: &mut Lifetime) {
+    for _ in 0..1 + rng.below(4) {
+        let region = (!one_in(rng, 3)).then(|| one_of(rng, &[8, 8, 16, 64]));
+        life.faults.push((Duration::from_micros(logarithmic(rng, 60_000)), InjectedFault::Turn(region)));
     }
 }
 

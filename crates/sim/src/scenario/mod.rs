@@ -101,6 +101,8 @@ pub enum InjectedFault {
     Remove(MemberIx),
     /// The operator asks for a check or a repair.
     Ask(Job),
+    /// The operator puts on a write-intent bitmap with regions of so many sectors, or takes it off.
+    Turn(Option<u64>),
 }
 
 impl InjectedFault {
@@ -115,6 +117,7 @@ impl InjectedFault {
                 | InjectedFault::Replace(..)
                 | InjectedFault::Remove(_)
                 | InjectedFault::Ask(_)
+                | InjectedFault::Turn(_)
         )
     }
 }
@@ -251,6 +254,14 @@ impl Scenario {
     #[must_use]
     pub fn regions(&self) -> Option<Regions> {
         Some(Regions::new(Sector(self.region?), self.geometry().sync_sectors()))
+    }
+
+    /// Whether there is a write-intent bitmap at any time.
+    #[must_use]
+    pub fn has_bitmap(&self) -> bool {
+        let turn = |fault: &InjectedFault| matches!(fault, InjectedFault::Turn(_));
+        self.region.is_some()
+            || self.lifetimes.iter().any(|life| life.faults.iter().any(|(_, fault)| turn(fault)))
     }
 
     /// Whether sectors become unreadable.

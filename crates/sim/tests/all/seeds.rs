@@ -154,6 +154,9 @@ seeds! {
     /// A drive went with many reads of single blocks at it, the first of which told so: the model
     /// took the others, which nothing waits for, for work that a stopped array still does.
     reads_left_at_a_drive_that_is_gone_are_no_work: 6902913;
+    /// An order to put a bitmap on that had waited while the array was stopped wrote it on members
+    /// that were another server's by then.
+    an_order_that_waited_for_a_stop_writes_nothing: 2093;
 }
 
 #[test]

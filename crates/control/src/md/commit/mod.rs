@@ -95,7 +95,7 @@ pub struct MdMetadata {
     /// The write-intent bitmap, if there is one to keep.
     bitmap: RefCell<Option<Rc<bitmap::BitmapCopies>>>,
     /// One that is ready to be kept, and where superblocks say that it is.
-    next_bitmap: RefCell<Option<(bitmap::BitmapCopies, i32)>>,
+    next_bitmap: RefCell<Option<(Rc<bitmap::BitmapCopies>, i32)>>,
     /// Partial parity logs of before are gone, or the engine keeps them.
     logs_settled: Cell<bool>,
     waits: Waits,
@@ -162,7 +162,8 @@ impl MdMetadata {
     /// superblocks are. Without one, the bitmap of an array that has one is left behind for good,
     /// which is how readers see that it is stale. Spares that have no room for a copy cannot become
     /// members.
-    pub fn keep_bitmap(&self, copies: bitmap::BitmapCopies) {
+    pub fn keep_bitmap(&self, copies: impl Into<Rc<bitmap::BitmapCopies>>) {
+        let copies = copies.into();
         let state = self.state.borrow();
         for (key, superblock) in state.devices() {
             if state.known(key).is_some_and(|known| known.holds != state::Holds::Spare) {
@@ -172,14 +173,20 @@ impl MdMetadata {
             // Without a place it does no harm until it is given a seat, and then it fails.
             let _ = place.map(|place| copies.add(key, place));
         }
-        *self.bitmap.borrow_mut() = Some(Rc::new(copies));
+        *self.bitmap.borrow_mut() = Some(copies);
     }
 
     /// Has a new bitmap ready, which superblocks are to name at this offset from themselves: it is
     /// kept from when the engine has nothing in flight ([`Metadata::turn_intent`]). `None`: it is
     /// not to be.
-    pub fn ready_bitmap(&self, next: Option<(bitmap::BitmapCopies, i32)>) {
+    pub fn ready_bitmap(&self, next: Option<(Rc<bitmap::BitmapCopies>, i32)>) {
         *self.next_bitmap.borrow_mut() = next;
+    }
+
+    /// The bitmap that is kept, and the one that is ready to be: what writes may wait in.
+    fn bitmaps(&self) -> impl Iterator<Item = Rc<bitmap::BitmapCopies>> {
+        let next = self.next_bitmap.borrow().as_ref().map(|(copies, _)| copies.clone());
+        self.bitmap().into_iter().chain(next)
     }
 
     /// Keeps what recorded scrubs remember along: it is told of each generation before the
@@ -540,13 +547,13 @@ impl Metadata for MdMetadata {
     }
 
     fn waits_since(&self, member: MemberKey) -> Option<Instant> {
-        let bitmap = self.bitmap().and_then(|bitmap| bitmap.waits_since(member));
-        [self.waits.since(&self.core, member), bitmap].into_iter().flatten().min()
+        let bitmaps = self.bitmaps().filter_map(|bitmap| bitmap.waits_since(member));
+        self.waits.since(&self.core, member).into_iter().chain(bitmaps).min()
     }
 
     fn give_up(&self, member: MemberKey) {
         self.waits.give_up(&self.core, member);
-        self.bitmap().into_iter().for_each(|bitmap| bitmap.give_up(member));
+        self.bitmaps().for_each(|bitmap| bitmap.give_up(member));
     }
 
     fn sum_store(&self) -> Option<Rc<dyn SumStore>> {

@@ -10,7 +10,10 @@
 //!
 //! Taken off, it is named no more in the next generation; what is left of it is not looked at.
 
+use std::rc::Rc;
+
 use wattle_engine::geometry::Geometry;
+use wattle_engine::intent::IntentSpec;
 use wattle_engine::{MemberKey, VolumeError};
 use wattle_format::md::bitmap::{self as format, Header, NewBitmap};
 use wattle_format::md::{Features, Superblock, defaults};
@@ -29,6 +32,8 @@ pub enum BitmapChoice {
     Internal {
         /// What a bit stands for.
         chunk_bytes: Option<u64>,
+        /// Seconds between sweeps that clear bits; md's 5 if it is not said.
+        sweep_secs: Option<u32>,
     },
     /// None: a crash costs a resync of all of it.
     Off,
@@ -41,25 +46,36 @@ impl RunningArray {
     /// A [`Problem`]; the array is as it was, or could not be recorded and is broken.
     pub async fn set_bitmap(&self, choice: BitmapChoice) -> Result<(), Problem> {
         let _turn = self.turn.acquire(1).await;
+        if self.is_stopping() {
+            // Its members are no longer ours to write.
+            return Err(self.not_turned(VolumeError::Stopped));
+        }
         let books = self.books()?;
         let has = books.bitmap();
         match choice {
             BitmapChoice::Off if has.is_none() => Ok(()),
             BitmapChoice::Off => self.take_bitmap_off(books).await,
-            BitmapChoice::Internal { chunk_bytes } => match has {
-                None => self.put_bitmap_on(books, chunk_bytes).await,
-                Some(bitmap) => {
-                    let present = bitmap.spec().marked.size().0 * 512;
-                    match chunk_bytes {
-                        Some(asked) if asked != present => Err(self.has_other_bitmap(present)),
-                        _ => Ok(()),
-                    }
+            BitmapChoice::Internal { chunk_bytes, sweep_secs } => match has.map(|bitmap| bitmap.spec()) {
+                None => {
+                    let sweep_secs = sweep_secs.unwrap_or(defaults::DAEMON_SLEEP_SECS);
+                    self.put_bitmap_on(books, chunk_bytes, sweep_secs).await
+                }
+                Some(spec) => {
+                    let (chunk, sweep) = (spec.marked.size().0 * 512, spec.sweep.as_secs());
+                    let other_chunk = chunk_bytes.is_some_and(|asked| asked != chunk);
+                    let other_sweep = sweep_secs.is_some_and(|asked| u64::from(asked) != sweep);
+                    if other_chunk || other_sweep { Err(self.has_other_bitmap(chunk, sweep)) } else { Ok(()) }
                 }
             },
         }
     }
 
-    async fn put_bitmap_on(&self, books: &MdMetadata, chunk_bytes: Option<u64>) -> Result<(), Problem> {
+    async fn put_bitmap_on(
+        &self,
+        books: &MdMetadata,
+        chunk_bytes: Option<u64>,
+        sweep_secs: u32,
+    ) -> Result<(), Problem> {
         let geometry = books.geometry().ok_or_else(|| self.no_bitmap("its layout is not known"))?;
         let state = books.state();
         let members: Vec<(MemberKey, Device, Superblock)> = state
@@ -75,7 +91,8 @@ impl RunningArray {
             return Err(self.no_bitmap("it has a partial parity log, which md has in the bitmap's place"));
         }
         let layout = self.lay_out(geometry, &members, chunk_bytes)?;
-        let header = header(&members, geometry, layout).ok_or_else(|| self.no_bitmap("it fits no member"))?;
+        let header = header(&members, geometry, layout, sweep_secs)
+            .ok_or_else(|| self.no_bitmap("it fits no member"))?;
         let placed = members.iter().map(|(key, device, superblock)| {
             let mut trial = superblock.clone();
             trial.set_bitmap_offset(Some(layout.offset_sectors)).ok()?;
@@ -84,11 +101,23 @@ impl RunningArray {
         let placed: Option<Vec<_>> = placed.collect();
         let placed = placed.ok_or_else(|| self.no_room(None))?;
         let copies = BitmapCopies::begin(&self.core, placed, header, state.events());
-        let copies = copies.map_err(|_| self.no_room(None))?;
+        let copies = Rc::new(copies.map_err(|_| self.no_room(None))?);
         let spec = copies.spec();
+        // From here on an order to fail a member also ends what waits for it here.
+        books.ready_bitmap(Some((copies.clone(), layout.offset_sectors)));
+        let turned = self.turn_bitmap_on(books, &copies, spec).await;
+        books.ready_bitmap(None);
+        turned
+    }
+
+    async fn turn_bitmap_on(
+        &self,
+        books: &MdMetadata,
+        copies: &BitmapCopies,
+        spec: IntentSpec,
+    ) -> Result<(), Problem> {
         // A member that does not take it is found out before anything depends on that.
-        let seated: Vec<_> = books.seated();
-        copies.commit(&seated, state.events()).await.map_err(|seats| {
+        copies.commit(&books.seated(), books.state().events()).await.map_err(|seats| {
             let names = seats.iter().filter_map(|seat| self.names().get(seat.index())?.clone());
             self.problem(
                 Code::BitmapNotChanged,
@@ -101,10 +130,7 @@ impl RunningArray {
                 format!("`wattle status {}` shows the members", shell_word(&self.name)),
             )
         })?;
-        books.ready_bitmap(Some((copies, layout.offset_sectors)));
-        let turned = self.handle.set_intent(&self.core, Some(spec)).await;
-        books.ready_bitmap(None);
-        turned.map_err(|error| self.not_turned(error))
+        self.handle.set_intent(&self.core, Some(spec)).await.map_err(|error| self.not_turned(error))
     }
 
     async fn take_bitmap_off(&self, books: &MdMetadata) -> Result<(), Problem> {
@@ -162,10 +188,11 @@ impl RunningArray {
         self.problem(Code::BitmapNotChanged, what, why, next)
     }
 
-    fn has_other_bitmap(&self, present_bytes: u64) -> Problem {
+    fn has_other_bitmap(&self, chunk_bytes: u64, sweep_secs: u64) -> Problem {
+        let chunk = Iec(chunk_bytes);
         self.problem(
             Code::BitmapNotChanged,
-            format!("{} has a bitmap already, of chunks of {}", self.name, Iec(present_bytes)),
+            format!("{} has a bitmap already: {chunk} a bit, swept every {sweep_secs} s", self.name),
             "bits of another size mean something else",
             format!("take it off first: `wattle set {} bitmap=none`", shell_word(&self.name)),
         )
@@ -190,12 +217,13 @@ fn header(
     members: &[(MemberKey, Device, Superblock)],
     geometry: &Geometry,
     layout: BitmapLayout,
+    daemon_sleep_secs: u32,
 ) -> Option<Header> {
     let new = NewBitmap {
         uuid: members.first()?.2.stored_uuid(),
         sync_size_sectors: geometry.sync_sectors().0,
         chunk_bytes: layout.chunk_bytes,
-        daemon_sleep_secs: defaults::DAEMON_SLEEP_SECS,
+        daemon_sleep_secs,
         write_behind: 0,
     };
     Header::decode(&format::new_image(&new, layout.room_bytes).ok()?).ok()

@@ -13,9 +13,9 @@ use super::*;
 
 const DATA_BYTES: usize = 32 << 10;
 const ON: [BitmapChoice; 3] = [
-    BitmapChoice::Internal { chunk_bytes: Some(4096) },
-    BitmapChoice::Internal { chunk_bytes: None },
-    BitmapChoice::Internal { chunk_bytes: Some(16384) },
+    BitmapChoice::Internal { chunk_bytes: Some(4096), sweep_secs: None },
+    BitmapChoice::Internal { chunk_bytes: None, sweep_secs: None },
+    BitmapChoice::Internal { chunk_bytes: Some(16384), sweep_secs: Some(1) },
 ];
 
 fn bytes(seed: u8) -> Vec<u8> {
@@ -165,8 +165,13 @@ fn a_bitmap_that_was_put_on_says_what_a_member_missed() {
             let array = run(&core, &all).await;
             whole(&core, &array).await;
             write(&core, &array, &data(1)).await;
-            array.set_bitmap(BitmapChoice::Internal { chunk_bytes: Some(64 << 10) }).await.unwrap();
-            let other = array.set_bitmap(BitmapChoice::Internal { chunk_bytes: Some(1 << 20) }).await;
+            array
+                .set_bitmap(BitmapChoice::Internal { chunk_bytes: Some(64 << 10), sweep_secs: None })
+                .await
+                .unwrap();
+            let other = array
+                .set_bitmap(BitmapChoice::Internal { chunk_bytes: Some(1 << 20), sweep_secs: None })
+                .await;
             assert_eq!(other.unwrap_err().code, Code::BitmapNotChanged);
             array.fail(&all[3]).await.unwrap();
             array.remove(&all[3]).await.unwrap();
@@ -180,7 +185,7 @@ fn a_bitmap_that_was_put_on_says_what_a_member_missed() {
             array.add(&all[3], UUID, Forced::default()).await.unwrap();
             assert_eq!(fillings(&array), [Filling::Missed, Filling::Full], "{version}");
             whole(&core, &array).await;
-            array.set_bitmap(BitmapChoice::Internal { chunk_bytes: None }).await.unwrap();
+            array.set_bitmap(BitmapChoice::Internal { chunk_bytes: None, sweep_secs: None }).await.unwrap();
             assert_eq!(whole_then_checked(&core, array.handle()).await, 0);
             array.handle().stop(&core).await.unwrap();
         });

@@ -5,7 +5,9 @@
 //! of every area; headers that name it beside the old one; headers that name it alone. Before each
 //! header what was written is read back: not every writer of a drive keeps locks. A reader
 //! takes the highest sequence number among whole texts, so the group is the new one from the first
-//! header of the last step on. Labels follow: what they say only repeats the text.
+//! header of the last step on. Until then a device that does not take what it should ends the
+//! commit. From then on the others go on: it has the new text beside the old one, and is known by
+//! that not to be older. Labels follow: what they say only repeats the text.
 
 use std::fmt;
 
@@ -71,7 +73,7 @@ impl fmt::Display for CommitStep {
 #[non_exhaustive]
 pub enum CommitError {
     /// It is not as it was when the change was decided, or as this commit left it a moment ago. No
-    /// header was written that names the new text alone.
+    /// header was written that names the new text alone, anywhere.
     #[error("{name}: its LVM2 metadata is not what it was a moment ago")]
     Changed {
         /// The physical volume.
@@ -110,11 +112,30 @@ pub enum CommitError {
         /// Each failure.
         failures: Vec<String>,
     },
-    /// No area is left that took everything so far.
-    #[error("writing {step} failed everywhere: {failures}", failures = .failures.join("; "))]
-    Failed {
+    /// A physical volume does not take what comes before the headers that count. The group is as it
+    /// was.
+    #[error("{name}: writing {step}: {source}")]
+    NotWritten {
+        /// The physical volume.
+        name: String,
         /// What was being written.
         step: CommitStep,
+        /// Why.
+        source: IoError,
+    },
+    /// What was written to a physical volume cannot be read back. Where no header was written that
+    /// names the new text alone, the group is as it was.
+    #[error("{name}: reading back what was written: {source}")]
+    NotReadBack {
+        /// The physical volume.
+        name: String,
+        /// Why.
+        source: IoError,
+    },
+    /// A header that names the new text alone may have been written, and it is not known that it
+    /// counts.
+    #[error("{failures}", failures = .failures.join("; "))]
+    InDoubt {
         /// Each failure.
         failures: Vec<String>,
     },
@@ -154,13 +175,15 @@ impl From<CommitError> for Problem {
                 "these are what they were, at least in part; the others are done",
                 "see what is wrong with the drive, and repeat the command",
             ),
-            CommitError::Failed { step: CommitStep::Text | CommitStep::Precommit, .. } => Self::new(
+            CommitError::NotWritten { name, .. } | CommitError::NotReadBack { name, .. } => Self::new(
                 Code::GroupNotWritten,
                 what,
-                "no area counts with the new text: the group is as it was",
-                "replace what fails, and repeat the command",
-            ),
-            CommitError::Failed { step: CommitStep::Commit, .. } => Self::new(
+                "every physical volume has to take the new text, and nowhere it counts yet: the group is as it was",
+                "see what is wrong with the drive (of a file: whether its file system has room), and repeat the command; one that takes \
+                 no writes any more is copied to another one first",
+            )
+            .of_member(name),
+            CommitError::InDoubt { .. } => Self::new(
                 Code::GroupInDoubt,
                 what,
                 "some header may hold the new text all the same: the group is as it was, or changed",
@@ -170,52 +193,57 @@ impl From<CommitError> for Problem {
     }
 }
 
-/// What is written to one area.
-struct AreaCommit {
-    site: usize,
-    commit: area::Commit,
+/// What is written to a physical volume that gets the text.
+struct SiteCommit<'a> {
+    site: &'a CommitSite,
+    areas: Vec<area::Commit>,
 }
 
-/// Makes `text` the group's. What of it could not be written to some device is told; the group is
-/// changed all the same.
+/// Makes `text` the group's. What of it could not be written to some device once it counts is told;
+/// the group is changed all the same.
 ///
 /// # Errors
 /// [`CommitError`].
 pub async fn commit(core: &Core, text: &[u8], sites: &[CommitSite]) -> Result<Vec<String>, CommitError> {
-    let mut areas = Vec::new();
-    for (at, site) in sites.iter().enumerate().filter(|(_, site)| site.role == CommitRole::Belongs) {
-        for header in usable(&site.before) {
-            let commit = header.commit(text);
-            let commit = commit.map_err(|source| CommitError::Area { name: site.name.clone(), source })?;
-            areas.push(AreaCommit { site: at, commit });
-        }
+    let mut commits = Vec::new();
+    for site in sites.iter().filter(|site| site.role == CommitRole::Belongs) {
+        let areas = usable(&site.before).map(|header| header.commit(text)).collect::<Result<Vec<_>, _>>();
+        let areas = areas.map_err(|source| CommitError::Area { name: site.name.clone(), source })?;
+        commits.push(SiteCommit { site, areas });
     }
-    if areas.is_empty() {
+    commits.retain(|commit| !commit.areas.is_empty());
+    if commits.is_empty() {
         return Err(CommitError::NoArea);
     }
     let labels = labels(sites)?;
     check_unchanged(core, sites.iter()).await?;
-    let mut failures = Vec::new();
-    for step in [CommitStep::Text, CommitStep::Precommit, CommitStep::Commit] {
-        for (at, site) in sites.iter().enumerate() {
-            match check_written(core, step, site, areas.iter().filter(|area| area.site == at)).await {
-                Err(CommitError::Read { source, .. }) => {
-                    failures.push(format!("{}: reading back what was written: {source}", site.name));
-                    areas.retain(|area| area.site != at);
+    for step in [CommitStep::Text, CommitStep::Precommit] {
+        for commit in &commits {
+            commit.check_written(core, step).await?;
+            commit.write_step(core, step).await?;
+        }
+    }
+    let (mut failures, mut committed, mut may_count) = (Vec::new(), false, false);
+    for commit in &commits {
+        match commit.check_written(core, CommitStep::Commit).await {
+            Err(error) if !may_count => return Err(error),
+            // Another process writes to the group too: whose text counts is not known any more.
+            Err(error @ CommitError::Changed { .. }) => {
+                failures.push(error.to_string());
+                return Err(CommitError::InDoubt { failures });
+            }
+            Err(error) => failures.push(error.to_string()),
+            Ok(()) => {
+                may_count = true;
+                match commit.write_step(core, CommitStep::Commit).await {
+                    Err(error) => failures.push(error.to_string()),
+                    Ok(()) => committed = true,
                 }
-                read_back => read_back?,
-            }
-            if let Err(error) =
-                write_step(core, step, &site.device, areas.iter().filter(|a| a.site == at)).await
-            {
-                failures.push(format!("{}: writing {step}: {error}", site.name));
-                // What it has is old now, and the sequence number says so.
-                areas.retain(|area| area.site != at);
             }
         }
-        if areas.is_empty() {
-            return Err(CommitError::Failed { step, failures });
-        }
+    }
+    if !committed {
+        return Err(CommitError::InDoubt { failures });
     }
     failures.extend(finish(core, sites, &labels).await);
     Ok(failures)
@@ -335,58 +363,58 @@ pub(super) async fn check_unchanged(
     Ok(())
 }
 
-/// Whether what the steps before `step` wrote is there, and no other header: what another process
-/// wrote in between is not made the text of a header that has another checksum.
-async fn check_written(
-    core: &Core,
-    step: CommitStep,
-    site: &CommitSite,
-    areas: impl Iterator<Item = &AreaCommit> + Clone,
-) -> Result<(), CommitError> {
-    let is_there = async |offset_bytes, bytes: &[u8]| {
-        let found = read(core, &site.device, offset_bytes, bytes.len()).await;
-        let found = found.map_err(|source| CommitError::Read { name: site.name.clone(), source })?;
-        if found[..] == *bytes { Ok(()) } else { Err(CommitError::Changed { name: site.name.clone() }) }
-    };
-    match step {
-        CommitStep::Text => return Ok(()),
-        CommitStep::Precommit if areas.clone().next().is_some() => {
-            check_unchanged(core, std::iter::once(site)).await?;
-        }
-        CommitStep::Precommit => {}
-        CommitStep::Commit => {
-            for AreaCommit { commit, .. } in areas.clone() {
-                is_there(commit.precommit.start(), commit.precommit.bytes()).await?;
-            }
-        }
-    }
-    for (offset_bytes, bytes) in areas.flat_map(|area| &area.commit.texts) {
-        is_there(*offset_bytes, bytes).await?;
-    }
-    Ok(())
-}
-
-/// Writes what a step has for one device, and flushes it.
-async fn write_step(
-    core: &Core,
-    step: CommitStep,
-    device: &Device,
-    areas: impl Iterator<Item = &AreaCommit>,
-) -> Result<(), IoError> {
-    for AreaCommit { commit, .. } in areas {
+impl SiteCommit<'_> {
+    /// Whether what the steps before `step` wrote is there, and no other header: what another
+    /// process wrote in between is not made the text of a header that has another checksum.
+    async fn check_written(&self, core: &Core, step: CommitStep) -> Result<(), CommitError> {
+        let CommitSite { name, device, .. } = self.site;
+        let not_read_back = |source| CommitError::NotReadBack { name: name.clone(), source };
+        let is_there = async |offset_bytes, bytes: &[u8]| {
+            let found = read(core, device, offset_bytes, bytes.len()).await.map_err(not_read_back)?;
+            if found[..] == *bytes { Ok(()) } else { Err(CommitError::Changed { name: name.clone() }) }
+        };
         match step {
-            CommitStep::Text => {
-                for (offset_bytes, bytes) in &commit.texts {
-                    write(core, device, *offset_bytes, bytes).await?;
+            CommitStep::Text => return Ok(()),
+            CommitStep::Precommit => {
+                let unchanged = check_unchanged(core, std::iter::once(self.site)).await;
+                unchanged.map_err(|error| match error {
+                    CommitError::Read { source, .. } => not_read_back(source),
+                    error => error,
+                })?;
+            }
+            CommitStep::Commit => {
+                for area in &self.areas {
+                    is_there(area.precommit.start(), area.precommit.bytes()).await?;
                 }
             }
-            CommitStep::Precommit => {
-                write(core, device, commit.precommit.start(), commit.precommit.bytes()).await?;
-            }
-            CommitStep::Commit => write(core, device, commit.commit.start(), commit.commit.bytes()).await?,
         }
+        for (offset_bytes, bytes) in self.areas.iter().flat_map(|area| &area.texts) {
+            is_there(*offset_bytes, bytes).await?;
+        }
+        Ok(())
     }
-    core.flush(device).await
+
+    /// Writes what a step has for it, and flushes it.
+    async fn write_step(&self, core: &Core, step: CommitStep) -> Result<(), CommitError> {
+        let CommitSite { name, device, .. } = self.site;
+        let written = async {
+            for area in &self.areas {
+                let header = match step {
+                    CommitStep::Text => {
+                        for (offset_bytes, bytes) in &area.texts {
+                            write(core, device, *offset_bytes, bytes).await?;
+                        }
+                        continue;
+                    }
+                    CommitStep::Precommit => &area.precommit,
+                    CommitStep::Commit => &area.commit,
+                };
+                write(core, device, header.start(), header.bytes()).await?;
+            }
+            core.flush(device).await
+        };
+        written.await.map_err(|source| CommitError::NotWritten { name: name.clone(), step, source })
+    }
 }
 
 /// What follows a commit: physical volumes that left are emptied, and labels say so. Failures are

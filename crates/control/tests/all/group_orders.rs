@@ -42,6 +42,8 @@ struct Drive {
     header_is_refused: AtomicBool,
     /// Writes are refused, and not done.
     writes_fail: AtomicBool,
+    /// After so many more to the metadata area one write there is.
+    area_write_fails_after: Mutex<Option<usize>>,
     /// Flushes fail once the metadata area's header names another text than this one.
     flushes_fail_after: Mutex<Option<Location>>,
     /// Reads do.
@@ -68,6 +70,7 @@ impl Drive {
             header_fails,
             header_is_refused,
             writes_fail,
+            area_write_fails_after: Mutex::default(),
             flushes_fail_after,
             reads_fail_after,
             beside: Mutex::default(),
@@ -122,6 +125,16 @@ impl Serve for Served {
         let was = self.0.peek(offset, buf.len() as u64);
         if self.0.writes_fail.load(SeqCst) {
             return Box::pin(std::future::ready(Err(IoError::MEDIUM)));
+        }
+        let mut left = self.0.area_write_fails_after.lock().unwrap();
+        if (4096..DATA_BYTES).contains(&offset) {
+            match *left {
+                Some(0) => {
+                    *left = None;
+                    return Box::pin(std::future::ready(Err(IoError::MEDIUM)));
+                }
+                more => *left = more.map(|more| more - 1),
+            }
         }
         let mut result = self.0.bytes.write_blocking(offset, &buf);
         if self.0.location() != before && self.0.header_is_refused.swap(false, SeqCst) {
@@ -360,6 +373,40 @@ fn a_group_whose_text_was_refused_is_as_it_was() {
         move_away(core, stack).await.unwrap();
         write().await.unwrap();
     });
+}
+
+/// The text, the header that names it too, the header that names it alone: from the last one on the
+/// group is changed, and what it is on is no older than the others.
+#[test]
+fn a_change_that_one_drive_does_not_take_is_none_until_a_header_counts() {
+    let seqno = |drive: &Arc<Drive>| drive.physical().areas[0].text.as_ref().unwrap().1.seqno;
+    for (drive, step) in [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)] {
+        with_rig([true; 2], async |core, rig, stack| {
+            *rig.drives[drive].area_write_fails_after.lock().unwrap() = Some(step);
+            let made = create(core, stack, "new", 61).await;
+            let seqnos = rig.drives.each_ref().map(seqno);
+            if step < 2 {
+                let refused = made.unwrap_err();
+                assert_eq!(refused.code, Code::GroupNotWritten, "{refused:?}");
+                assert_eq!(refused.member, Some(format!("drive{drive}")), "{refused:?}");
+                assert_eq!(seqnos, [1; 2]);
+            } else {
+                let told = made.unwrap();
+                assert!(
+                    matches!(&told[..], [one] if one.starts_with(&format!("drive{drive}: "))),
+                    "{told:?}"
+                );
+                assert_eq!((seqnos[drive], seqnos[1 - drive]), (1, 2));
+            }
+            assert!(rig.drives[drive].area_write_fails_after.lock().unwrap().is_none());
+            let again = rig.open(core).await;
+            assert_eq!(again.groups[GroupId::nth(0)].older, [None, None], "step {step}");
+            again.close(core).await.unwrap();
+            create(core, stack, "more", 62).await.unwrap();
+            let seqnos = rig.drives.each_ref().map(seqno);
+            assert_eq!(seqnos, if step < 2 { [2; 2] } else { [3; 2] });
+        });
+    }
 }
 
 #[test]

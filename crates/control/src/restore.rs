@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use wattle_format::lvm::Label;
 use wattle_format::overlay::{sample, sample_bytes, sample_places};
 use wattle_format::undo::{Range, SECTOR_BYTES, UndoLog, UndoTarget, UndoTargetKind};
 use wattle_rt::{Core, Device, IoError};
@@ -324,7 +323,8 @@ fn another(stack: &Stack, what: &UndoTarget, member: MemberId) -> Problem {
 /// Refuses a member that something else has written to since. Where all that is to be written over
 /// is zeros, these do not tell: what was made since may have left them alone, and what is brought
 /// back would lie under it. Nor do labels and metadata areas of LVM2: a partition table, or what is
-/// in it, leaves them alone too.
+/// in it, leaves them alone too. What is where the command left all alone, and as it was, was not
+/// made since: of a command or an undo that was cut short, zeros may be all that is left.
 ///
 /// # Errors
 /// Sectors that the command wrote hold something else; or all of these are zeros and something is
@@ -347,25 +347,23 @@ pub fn check_written_since(
     let is_logged = |at: u64| {
         ranges().any(|range| at.checked_sub(range.sector).is_some_and(|at| at < u64::from(range.sectors)))
     };
-    let seen = &stack.scan.members[member];
-    let mut made = seen.recognised().filter(|(sector, _)| fit.written > 0 && !is_logged(*sector));
-    let label = seen.physical.as_ref().map(|physical| &physical.label);
     let place_sectors = (sample_bytes(log.targets[target].sectors) / SECTOR_BYTES) as u64;
     let was_there =
         |sector: u64| fit.left_alone.iter().any(|place| (*place..place + place_sectors).contains(&sector));
-    // What lies behind the start of the data may be a volume's.
-    let beside = |label: &Label, sector: u64| {
-        let data = label.data_areas.first().map_or(u64::MAX, |area| area.offset_bytes / SECTOR_BYTES as u64);
-        sector != label.sector && sector < data && !was_there(sector)
-    };
-    match (made.next(), label) {
-        (Some((_, what)), _) if !fit.told => Err(made_since(name(stack, member), &what)),
-        (Some(first), Some(label)) => {
-            let mut made = std::iter::once(first).chain(made);
-            let found = made.find(|(sector, _)| beside(label, *sector));
-            found.map_or(Ok(()), |(_, what)| Err(made_beside(name(stack, member), &what)))
+    let seen = &stack.scan.members[member];
+    let is_made = |sector: u64| fit.written > 0 && !is_logged(sector) && !was_there(sector);
+    let mut made = seen.recognised().filter(|(sector, _)| is_made(*sector));
+    let label = seen.physical.as_ref().map(|physical| &physical.label);
+    match label.filter(|label| fit.told || was_there(label.sector)) {
+        // What lies behind the start of the data may be a volume's.
+        Some(label) => {
+            let data =
+                label.data_areas.first().map_or(u64::MAX, |area| area.offset_bytes / SECTOR_BYTES as u64);
+            let beside = made.find(|(sector, _)| *sector != label.sector && *sector < data);
+            beside.map_or(Ok(()), |(_, what)| Err(made_beside(name(stack, member), &what)))
         }
-        _ => Ok(()),
+        None if fit.told => Ok(()),
+        None => made.next().map_or(Ok(()), |(_, what)| Err(made_since(name(stack, member), &what))),
     }
 }
 

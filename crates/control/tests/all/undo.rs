@@ -1,7 +1,9 @@
 //! A command is cut short at every operation, and some of what was not flushed survives: its log
 //! brings back every byte. Bringing back is cut short too, and once more brings back every byte.
+//! Nothing that a cut leaves counts as made by others since.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use crate::support::real::request;
@@ -11,10 +13,13 @@ use wattle_control::lvm::commit::CommitRole;
 use wattle_control::lvm::lock::GroupLock;
 use wattle_control::lvm::physical::{self, PhysicalVolume};
 use wattle_control::lvm::plan::{ChangeTarget, From, GroupPlan, GroupWrite, say_in_a_group};
-use wattle_control::restore::compare;
+use wattle_control::members::Keyring;
+use wattle_control::restore::{compare, find};
+use wattle_control::scan::scan;
+use wattle_control::stack::{Plain, Purpose, Stack, StackOptions};
 use wattle_control::undo::draft::{Pieces, draft, pieces};
-use wattle_control::undo::{CoveredWrite, Recorder, UndoSite, carry_out, load};
-use wattle_control::{Code, Member, Problem};
+use wattle_control::undo::{CoveredWrite, Recorder, UndoSite, absolute, carry_out, load};
+use wattle_control::{Code, Forced, Member, Policy, Problem};
 use wattle_engine::geometry::Level;
 use wattle_format::lvm::label::Area;
 use wattle_format::lvm::{Id, Label, Pv, Stamp, Vg};
@@ -75,7 +80,7 @@ impl Rig {
     /// The log that a command saves before these writes, as it is read back.
     fn log(&self, writes: &[CoveredWrite]) -> UndoLog {
         let target = |ix: usize| UndoTarget {
-            name: format!("drive {ix}"),
+            name: absolute(&format!("drive {ix}")),
             place: Where::Member,
             sectors: SIZE_BYTES / 512,
             drive: String::new(),
@@ -134,6 +139,28 @@ async fn undo(core: Core, sites: Vec<UndoSite>, log: UndoLog) -> Result<(), Prob
     carry_out(&core, &sites, &writes).await
 }
 
+/// Whether undo goes on where drives hold this: it tells which they are, and nothing on them counts
+/// as made since.
+fn check_found(states: BTreeSet<Vec<Vec<u8>>>, log: UndoLog) {
+    on_a_core(async move |core| {
+        for contents in states {
+            let member = |(drive, content): (usize, &Vec<u8>)| {
+                let device = Device::mem(SIZE_BYTES);
+                device.write_blocking(0, content).unwrap();
+                Member::made_up(&format!("drive {drive}"), device)
+            };
+            let members = contents.iter().enumerate().map(member).collect();
+            let seen = core.offload(move || scan(members, Forced::default())).await.unwrap().unwrap();
+            let (policy, keys) = (Policy::default(), Keyring::default());
+            let options = StackOptions { policy, purpose: Purpose::Look, wanted: None, keys };
+            let stack = Stack::open(&core, seen, options, &mut Plain).await.unwrap();
+            let found = find(&core, &stack, &log, Forced::default()).await.unwrap();
+            assert_eq!(found.len(), contents.len());
+            stack.close(&core).await.unwrap();
+        }
+    });
+}
+
 /// How many outcomes of each power cut are looked at: nothing of what was not flushed survives, all
 /// of it, or what chance says.
 const OUTCOMES: u64 = 24;
@@ -158,7 +185,7 @@ fn explore(
     writes: impl Fn(&Rig) -> Vec<CoveredWrite>,
     command: impl AsyncFn(Core, Vec<Device>, Vec<UndoSite>, Vec<CoveredWrite>) -> Result<(), Problem>,
 ) -> u32 {
-    let mut outcomes = 0;
+    let (mut outcomes, mut states) = (0, BTreeSet::new());
     for cut in 1.. {
         for outcome in 0..OUTCOMES {
             let mut rig = rig();
@@ -167,11 +194,13 @@ fn explore(
             let ended = rig.run_until(cut, outcome, async |core| command(core, drives, sites, writes).await);
             let left = rig.contents();
             assert!(!ended || left != before);
+            states.insert(left.clone());
             let sites = rig.sites();
             rig.world.run(async |core| undo(core, sites, log.clone()).await).expect_done().unwrap();
             assert!(rig.contents() == before, "cut {cut}: every byte is what it was");
             outcomes += 1;
             if ended {
+                check_found(states, log.clone());
                 return outcomes + explore_undo(&mut rig, &before, &left, &log);
             }
         }
@@ -181,17 +210,19 @@ fn explore(
 
 /// The same of taking back what a command left.
 fn explore_undo(rig: &mut Rig, before: &[Vec<u8>], left: &[Vec<u8>], log: &UndoLog) -> u32 {
-    let mut outcomes = 0;
+    let (mut outcomes, mut states) = (0, BTreeSet::new());
     for cut in 1.. {
         for outcome in 0..OUTCOMES {
             rig.fill(left);
             let sites = rig.sites();
             let ended = rig.run_until(cut, outcome, async |core| undo(core, sites, log.clone()).await);
+            states.insert(rig.contents());
             let sites = rig.sites();
             rig.world.run(async |core| undo(core, sites, log.clone()).await).expect_done().unwrap();
             assert!(rig.contents() == before, "cut {cut} of taking back");
             outcomes += 1;
             if ended {
+                check_found(states, log.clone());
                 return outcomes;
             }
         }
@@ -334,6 +365,16 @@ fn changes_of_groups_that_are_cut_short_are_taken_back() {
         after.pvs.pop();
         GroupPlan { before: None, after: Some(after), places: vec![stays(0), leaves] }
     };
+    // A new volume, in extents that held something.
+    let more = |rig: &Rig| {
+        let stays = |pv: u8| place(pv, From::Physical(look(rig, pv.into())), CommitRole::Belongs);
+        GroupPlan { before: None, after: Some(group(2)), places: vec![stays(0), stays(1)] }
+    };
+    let used = || {
+        let rig = with_group();
+        rig.drives.iter().for_each(|drive| rig.world.drive(drive).poke(20 << 10, &[7; 4096]));
+        rig
+    };
     let gone = |rig: &Rig| {
         let goes = |pv: u8| place(pv, From::Physical(look(rig, pv.into())), CommitRole::Goes);
         GroupPlan { before: None, after: None, places: vec![goes(0), goes(1)] }
@@ -341,6 +382,8 @@ fn changes_of_groups_that_are_cut_short_are_taken_back() {
     let outcomes = [
         explore_plan(|| Rig::new(2, 512), new),
         explore_plan(with_group, next),
+        explore_plan(used, more),
+        explore_plan(used, next),
         explore_plan(with_group, gone),
         explore_plan(|| Rig::new(2, 4096), new),
     ];

@@ -100,7 +100,23 @@ impl Starter for Starts<'_> {
     }
 }
 
-/// Saves what writes are about to go over, says how it comes back, and carries them out; the log.
+/// Saves what writes are about to go over, and says how it comes back; the log.
+///
+/// # Errors
+/// It cannot be saved.
+pub async fn record(
+    core: &Core,
+    recorder: Option<&Recorder>,
+    sites: &[UndoSite],
+    writes: &[CoveredWrite],
+) -> Result<Option<String>, Problem> {
+    let Some(recorder) = recorder else { return Ok(None) };
+    let log = recorder.record(core, sites, writes, &[]).await?;
+    tell(&log);
+    Ok(Some(log.display().to_string()))
+}
+
+/// Records writes, and carries them out; the log.
 ///
 /// # Errors
 /// It cannot be saved, and nothing was written; or the first write that failed.
@@ -110,13 +126,9 @@ pub async fn carry_out(
     sites: &[UndoSite],
     writes: &[CoveredWrite],
 ) -> Result<Option<String>, Problem> {
-    let log = match recorder {
-        Some(recorder) => Some(recorder.record(core, sites, writes, &[]).await?),
-        None => None,
-    };
-    log.iter().for_each(|log| tell(log));
+    let log = record(core, recorder, sites, writes).await?;
     undo::carry_out(core, sites, writes).await?;
-    Ok(log.map(|log| log.display().to_string()))
+    Ok(log)
 }
 
 /// Says how to take back what is about to be done.

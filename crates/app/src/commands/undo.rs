@@ -8,10 +8,10 @@ use wattle_control::members::{Claim, MemberAccess};
 use wattle_control::restore::{self, FoundTarget};
 use wattle_control::scan::scan_each;
 use wattle_control::stack::{Purpose, StackOptions};
-use wattle_control::undo::{self, Listed, Recorder, UndoSite};
+use wattle_control::undo::{self, CoveredWrite, Listed, Recorder, UndoSite};
 use wattle_control::{Check, Code, Forced, MemberError, Policy, Problem, Stack};
 use wattle_format::undo::{SECTOR_BYTES, UndoLog};
-use wattle_rt::Core;
+use wattle_rt::{Core, Device};
 use wattle_server::groups::taken_back;
 use wattle_server::protocol::ErrorReport;
 use wattle_server::protocol::SCHEMA_VERSION;
@@ -239,16 +239,40 @@ async fn write_on(
     forced: Forced,
     recorder: impl FnOnce() -> Result<Option<Recorder>, Problem>,
 ) -> Result<Option<String>, Problem> {
-    let (mut sites, mut writes) = (Vec::new(), Vec::new());
+    let mut targets = Vec::new();
     for (found, member) in found.iter().zip(keys.find(stack)) {
         let name = &log.targets[found.target].name;
-        let changed = || Problem::from(MemberError::Changed { name: name.clone() });
         // It was there a moment ago: what it lies on is in use by now, or does not start.
-        let member = member.ok_or_else(|| stack.blocked_by().cloned().unwrap_or_else(changed))?;
+        let member = member.ok_or_else(|| stack.blocked_by().cloned().unwrap_or_else(|| changed(name)))?;
         let volume = stack.volume(core, member).await?;
-        let device = volume.device(core, name).map_err(|_| changed())?;
-        let compared =
-            restore::compare(core, &device, log, found.target, forced.has(Check::WrittenSince)).await;
+        let device = volume.device(core, name).map_err(|_| changed(name))?;
+        targets.push((found.target, member, device));
+    }
+    let _lock = taken_back::lock(core, stack, log, &targets).await?;
+    let writes = restoring(core, stack, log, (found, &targets), forced).await?;
+    let site = |(_, member, device): &(usize, MemberId, Device)| UndoSite::of(stack, *member, device.clone());
+    let sites: Vec<_> = targets.iter().map(site).collect();
+    let saved = saving::record(core, recorder()?.as_ref(), &sites, &writes).await?;
+    // Not every writer keeps locks, and the disk that logs go to may have been busy for long.
+    if restoring(core, stack, log, (found, &targets), forced).await? != writes {
+        return Err(changed(&log.targets[targets[0].0].name));
+    }
+    undo::carry_out(core, &sites, &writes).await?;
+    Ok(saved)
+}
+
+/// What is to be written, by the place among the targets, if these still are what was found.
+async fn restoring(
+    core: &Core,
+    stack: &Stack,
+    log: &UndoLog,
+    (found, targets): (&[FoundTarget], &[(usize, MemberId, Device)]),
+    forced: Forced,
+) -> Result<Vec<CoveredWrite>, Problem> {
+    let mut writes = Vec::new();
+    for (site, (found, (target, member, device))) in found.iter().zip(targets).enumerate() {
+        let (target, member, name) = (*target, *member, &log.targets[*target].name);
+        let compared = restore::compare(core, device, log, target, forced.has(Check::WrittenSince)).await;
         let (fit, restoring) = compared.map_err(|error| {
             let why = "what is there has to be known before it is written over; nothing was written";
             Problem::new(
@@ -259,14 +283,16 @@ async fn write_on(
             )
         })?;
         if !fit.same_sectors(&found.fit) {
-            return Err(changed());
+            return Err(changed(name));
         }
-        restore::check_written_since(stack, log, &FoundTarget { target: found.target, member, fit }, forced)?;
-        let site = sites.len();
-        writes.extend(restoring.into_iter().map(|write| undo::CoveredWrite { site, ..write }));
-        sites.push(UndoSite::of(stack, member, device));
+        restore::check_written_since(stack, log, &FoundTarget { target, member, fit }, forced)?;
+        writes.extend(restoring.into_iter().map(|write| CoveredWrite { site, ..write }));
     }
-    saving::carry_out(core, recorder()?.as_ref(), &sites, &writes).await
+    Ok(writes)
+}
+
+fn changed(name: &str) -> Problem {
+    MemberError::Changed { name: name.to_owned() }.into()
 }
 
 fn render(report: &Report, screen: Screen) -> String {

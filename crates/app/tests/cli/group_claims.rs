@@ -10,6 +10,7 @@ use wattle_format::lvm::Label;
 use crate::growing::order;
 use crate::harness::{Room, Said, Serve, require, run};
 use crate::lvm::{Loop, judge};
+use crate::undo::{log_of, saving};
 
 const MIB: u64 = 1 << 20;
 
@@ -169,5 +170,18 @@ fn a_group_on_block_devices_is_changed_under_the_lock_of_lvm2() {
     fs::remove_file(&path).unwrap();
     drop(theirs);
     on(&room, &format!("lv create {name}/two -l 1"), &[&device.0]).ok();
+    assert!(!path.exists());
+    // Nor is one taken back beside a command of LVM2's.
+    let members = [device.0.clone()];
+    let made = saving(&room, &format!("lv create {name}/three -l 1"), &members).ok();
+    let undo = format!("undo {}", log_of(&made));
+    let theirs = File::options().create(true).append(true).open(&path).unwrap();
+    theirs.lock().unwrap();
+    let before = fs::read(&a).unwrap();
+    saving(&room, &undo, &members).failed(3, "WTL-0026", &["LVM2", &name]);
+    assert!(fs::read(&a).unwrap() == before);
+    fs::remove_file(&path).unwrap();
+    drop(theirs);
+    saving(&room, &undo, &members).ok();
     assert!(!path.exists());
 }

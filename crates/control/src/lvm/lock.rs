@@ -6,6 +6,7 @@
 //! in the order of their names. The file is created where there is none, and unlinked under the
 //! lock by what gives it up: it is held by a file that still has that name.
 
+use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -29,6 +30,15 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub struct GroupLock {
     _held: Vec<Held>,
+}
+
+/// What is to be locked.
+#[derive(Debug, Default)]
+pub struct LockedGroups {
+    /// What physical volumes and groups there are.
+    pub global: bool,
+    /// Groups by these names, whether there are any or not.
+    pub groups: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -56,9 +66,13 @@ impl GroupLock {
     ///
     /// # Errors
     /// A [`Problem`]: a command of LVM2's has the group, for longer than it is waited for.
-    pub async fn take(core: &Core, plan: &GroupPlan) -> Result<Self, Problem> {
+    pub async fn take(core: &Core, locked: &LockedGroups) -> Result<Self, Problem> {
+        let files = locked.files();
+        if files.is_empty() {
+            return Ok(Self::not_needed());
+        }
         match directory(Path::new(DIR)) {
-            Some(dir) => Self::take_in(core, dir, &names(plan), PATIENCE).await,
+            Some(dir) => Self::take_in(core, dir, &files, PATIENCE).await,
             None => Ok(Self::not_needed()),
         }
     }
@@ -118,23 +132,30 @@ fn directory(dir: &Path) -> Option<&Path> {
     (is_roots && rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()).then_some(dir)
 }
 
-/// The locks in the order in which LVM2 takes them.
-fn names(plan: &GroupPlan) -> Vec<String> {
-    let before = plan.before.as_ref().map(|before| before.name.as_str());
-    let after = plan.after.as_ref().map(|after| after.name.as_str());
-    let known = plan.before.as_ref().and_then(|before| Vg::parse(&before.text).ok());
-    let joins = known.is_none_or(|vg| plan.places.iter().any(|place| vg.pv_of(place.label.id).is_none()));
-    let is_made = |from: &From| match from {
-        From::New(_) => true,
-        From::Physical(_) => false,
-    };
-    let changes = plan.places.iter().any(|place| is_made(&place.from) || place.role != CommitRole::Belongs);
-    let mut names: Vec<_> =
-        before.into_iter().chain(after).filter(|name| check_vg_name(name).is_ok()).collect();
-    names.sort_unstable();
-    names.dedup();
-    let global = (joins || changes || before != after).then(|| "P_global".to_owned());
-    global.into_iter().chain(names.into_iter().map(|name| format!("V_{name}"))).collect()
+impl LockedGroups {
+    /// What a change needs.
+    #[must_use]
+    pub fn of(plan: &GroupPlan) -> Self {
+        let before = plan.before.as_ref().map(|before| before.name.as_str());
+        let after = plan.after.as_ref().map(|after| after.name.as_str());
+        let known = plan.before.as_ref().and_then(|before| Vg::parse(&before.text).ok());
+        let joins = known.is_none_or(|vg| plan.places.iter().any(|place| vg.pv_of(place.label.id).is_none()));
+        let is_made = |from: &From| match from {
+            From::New(_) => true,
+            From::Physical(_) => false,
+        };
+        let changes =
+            plan.places.iter().any(|place| is_made(&place.from) || place.role != CommitRole::Belongs);
+        let groups = before.into_iter().chain(after).map(str::to_owned).collect();
+        Self { global: joins || changes || before != after, groups }
+    }
+
+    /// The files in the order in which LVM2 locks them.
+    fn files(&self) -> Vec<String> {
+        let groups = self.groups.iter().filter(|name| check_vg_name(name).is_ok());
+        let global = self.global.then(|| "P_global".to_owned());
+        global.into_iter().chain(groups.map(|name| format!("V_{name}"))).collect()
+    }
 }
 
 fn is_locked(path: &Path) -> Problem {

@@ -36,17 +36,22 @@ impl Restored<'_> {
 }
 
 /// The groups' texts on a device, as they are once a log is brought back there: one for each area
-/// that has a whole one then.
+/// that has a whole one then. `None` if it is no physical volume then.
 ///
 /// # Errors
 /// The device cannot be read.
-pub async fn texts(core: &Core, device: &Device, log: &UndoLog, target: usize) -> Result<Vec<Vg>, IoError> {
+pub async fn texts(
+    core: &Core,
+    device: &Device,
+    log: &UndoLog,
+    target: usize,
+) -> Result<Option<Vec<Vg>>, IoError> {
     let restored = Restored { device, log, target };
     let mut texts = Vec::new();
     let size_bytes = device.size_bytes();
     let head_bytes = SCAN_BYTES.min(usize::try_from(size_bytes).unwrap_or(SCAN_BYTES));
     let head = restored.read(core, 0, head_bytes).await?;
-    let Ok(Some(label)) = Label::find(&head) else { return Ok(texts) };
+    let Ok(Some(label)) = Label::find(&head) else { return Ok(None) };
     for place in label.metadata_areas {
         if place.offset_bytes.saturating_add(place.size_bytes) > size_bytes {
             continue;
@@ -66,5 +71,5 @@ pub async fn texts(core: &Core, device: &Device, log: &UndoLog, target: usize) -
         let text = header.text(&location, &pieces).ok();
         texts.extend(text.and_then(|text| Vg::parse(&text).ok()));
     }
-    Ok(texts)
+    Ok(Some(texts))
 }

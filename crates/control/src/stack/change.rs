@@ -9,7 +9,7 @@ use wattle_rt::{Core, Device};
 
 use super::{Purpose, Stack};
 use crate::lvm::group::{self, GroupScan};
-use crate::lvm::lock::GroupLock;
+use crate::lvm::lock::{GroupLock, LockedGroups};
 use crate::lvm::open::Opener;
 use crate::lvm::physical::{self, AreaScan, PhysicalVolume};
 use crate::lvm::plan::GroupPlan;
@@ -46,26 +46,27 @@ impl Stack {
         text: &[u8],
     ) -> Result<Vec<String>, Problem> {
         let group_id = self.changeable(plan)?;
-        let lock = self.lock_group(core, plan, plan.places.iter().map(|place| place.member)).await?;
+        let members = plan.places.iter().map(|place| place.member);
+        let lock = self.lock_group(core, &LockedGroups::of(plan), members).await?;
         self.change(core, group_id, plan, text, &lock).await
     }
 
-    /// LVM2's lock of the group that a plan changes, if some of it lies on a block device: from
-    /// before the last look at the group until what was written has been read back.
+    /// LVM2's lock of what a change of these members is about, if one of them lies on a block
+    /// device: from before the last look at them until what was written has been read back.
     ///
     /// # Errors
     /// A [`Problem`]: a command of LVM2's has it.
     pub async fn lock_group(
         &self,
         core: &Core,
-        plan: &GroupPlan,
+        locked: &LockedGroups,
         members: impl IntoIterator<Item = MemberId>,
     ) -> Result<GroupLock, Problem> {
         let is_block = |ix: MemberId| self.scan.members[ix].member.device.is_block_device();
         let lies_on_one =
             |ix: MemberId| is_block(ix) || self.all_below(ix).iter().any(|(_, below)| is_block(*below));
         match members.into_iter().any(lies_on_one) {
-            true => GroupLock::take(core, plan).await,
+            true => GroupLock::take(core, locked).await,
             false => Ok(GroupLock::not_needed()),
         }
     }
@@ -86,7 +87,8 @@ impl Stack {
         let group_id = self.changeable(plan)?;
         let devices = self.devices(core, plan).await?;
         // Where the extents move to has to stay free until the text says that they are there.
-        let lock = self.lock_group(core, plan, plan.places.iter().map(|place| place.member)).await?;
+        let members = plan.places.iter().map(|place| place.member);
+        let lock = self.lock_group(core, &LockedGroups::of(plan), members).await?;
         if let Err(problem) = plan.check_unchanged(core, &devices).await {
             return Err(self.refused(core, group_id, problem).await);
         }

@@ -1,13 +1,15 @@
 //! What `wattle undo` asks before it brings back the earlier text of a group: volumes that would be
 //! shorter by it, or gone, may hold by now what `lv reduce` and `lv remove` would refuse to cut
-//! off.
+//! off. And what keeps LVM2 away meanwhile.
 
+use wattle_control::lvm::lock::{GroupLock, LockedGroups};
+use wattle_control::lvm::physical::PhysicalVolume;
 use wattle_control::lvm::{edit, then};
 use wattle_control::restore::FoundTarget;
-use wattle_control::{Check, Code, Forced, GroupId, Problem, Stack};
+use wattle_control::{Check, Code, Forced, GroupId, MemberId, Problem, Stack};
 use wattle_format::lvm::{Lv, Vg};
 use wattle_format::undo::UndoLog;
-use wattle_rt::Core;
+use wattle_rt::{Core, Device};
 
 use super::lv;
 
@@ -27,7 +29,7 @@ pub async fn check(
     for found in found {
         let member = &stack.scan.members[found.member].member;
         let read = then::texts(core, &member.device, log, found.target).await;
-        texts.extend(read.map_err(|error| unreadable(&member.name, &error))?);
+        texts.extend(read.map_err(|error| unreadable(&member.name, &error))?.unwrap_or_default());
     }
     let is_of = |group: &wattle_control::lvm::GroupScan| {
         found.iter().any(|found| group.devices.contains(&Some(found.member)))
@@ -71,6 +73,34 @@ pub async fn check(
         }
     }
     Ok(notes)
+}
+
+/// LVM2's lock of all that targets of a log are of as physical volumes, now or once it is brought
+/// back: from before they are compared until what comes back is written.
+///
+/// # Errors
+/// A command of LVM2's has it, or a target cannot be read.
+pub async fn lock(
+    core: &Core,
+    stack: &Stack,
+    log: &UndoLog,
+    targets: &[(usize, MemberId, Device)],
+) -> Result<GroupLock, Problem> {
+    let mut locked = LockedGroups::default();
+    for (target, member, device) in targets {
+        let seen = &stack.scan.members[*member];
+        let then = then::texts(core, device, log, *target).await;
+        let then = then.map_err(|error| unreadable(&seen.member.name, &error))?;
+        // Physical volumes may come and go with what is brought back.
+        locked.global |= then.is_some() || seen.physical.is_some();
+        let of_group = |group: &&wattle_control::lvm::GroupScan| {
+            group.devices.contains(&Some(*member)) || group.copies.contains(member)
+        };
+        let now = seen.physical.iter().flat_map(PhysicalVolume::texts);
+        let now = now.chain(stack.groups.iter().filter(of_group).map(|group| &group.vg));
+        locked.groups.extend(now.chain(then.iter().flatten()).map(|vg| vg.name.clone()));
+    }
+    stack.lock_group(core, &locked, targets.iter().map(|(_, member, _)| *member)).await
 }
 
 /// Why a volume that holds this is not cut off, or taken away; `left` are its extents then.

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use wattle_control::members::MemberAccess;
 
+use wattle_control::lvm::lock::LockedGroups;
 use wattle_control::lvm::plan::{Before, From, GroupPlan};
 use wattle_control::stack::{Purpose, Stack, StackOptions};
 use wattle_control::undo::{Recorder, UndoSite};
@@ -214,7 +215,7 @@ async fn write(
         devices.push(device);
         members.push(member);
     }
-    let lock = stack.lock_group(core, plan, members).await?;
+    let lock = stack.lock_group(core, &LockedGroups::of(plan), members).await?;
     let mut undo_log = None;
     // Of a later time than those of the starts: it is taken back before them.
     if let Some(recorder) = recorder()? {

@@ -104,6 +104,7 @@ fn a_removal_that_is_completed_does_not_take_a_drive_that_is_used_again() {
     assert!(fs::read(&a).unwrap() == before);
     on(&room, "lv create other/q -l 5", &[&a, &b]).ok();
     let listed = run(["vg", "list", &a, &b]).ok();
+    assert!(listed.stderr.contains("belongs to the group other now"), "{}", listed.stderr);
     assert!(listed.stderr.contains("old: physical volumes are missing"), "{}", listed.stderr);
 }
 

@@ -252,8 +252,7 @@ fn settle_claims(
                 for (at, pv) in claims.into_iter().filter(|(at, _)| *at != owner) {
                     let group = &mut groups[at];
                     (group.devices[pv], group.sizes_bytes[pv], group.older[pv]) = (None, None, None);
-                    let why = "by its own text, and is not used for this one, whose text is from before";
-                    notes.push((at, format!("{name} belongs to the group {of} now, {why}")));
+                    notes.push((at, belongs_to(name, &of)));
                 }
             }
             _ => {
@@ -266,6 +265,23 @@ fn settle_claims(
         }
     }
     notes
+}
+
+/// What an earlier group of a physical volume is told.
+fn belongs_to(member: &str, group: &str) -> String {
+    format!(
+        "{member} belongs to the group {group} now, by its own text, and is not used for this one, whose text is from before"
+    )
+}
+
+/// The same of all that `group` names and lacks because they are in `other` by their own texts.
+pub(crate) fn has_taken(other: &GroupScan, group: &GroupScan, members: &impl Members) -> Vec<String> {
+    let lacks = |id: Id| group.vg.pvs.iter().zip(&group.devices).any(|(pv, at)| pv.id == id && at.is_none());
+    let taken = other.devices.iter().flatten().filter(|&&member| {
+        let physical = members.physical(member).filter(|physical| lacks(physical.label.id));
+        physical.and_then(PhysicalVolume::own_group).is_some_and(|own| own.id == other.vg.id)
+    });
+    taken.map(|member| belongs_to(members.name(*member), &other.vg.name)).collect()
 }
 
 fn one_group(

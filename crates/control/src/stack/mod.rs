@@ -342,9 +342,14 @@ impl Stack {
             let physical = member.physical.as_ref().filter(|_| member.facts.is_none() && !in_group(ix))?;
             Some((ix, member.member.name.as_str(), physical))
         });
-        let group::Groups { groups, problems } = group::assemble(&physical.collect::<Vec<_>>());
+        let group::Groups { mut groups, problems } = group::assemble(&physical.collect::<Vec<_>>());
         for (ix, problem) in problems {
             self.scan.members[ix].problem.get_or_insert(problem);
+        }
+        for group in &mut groups {
+            let taken = self.groups.iter().filter(|open| open.vg.id != group.vg.id);
+            let taken = taken.flat_map(|open| group::has_taken(open, group, &self.scan));
+            group.notes = taken.chain(group.notes.clone()).collect();
         }
         let mut found = Vec::new();
         let forced = self.options.policy.forced.has(Check::OlderPhysical);

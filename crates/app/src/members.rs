@@ -80,8 +80,8 @@ pub fn look_each(
     Ok((scan::scan_each(members, forced(force)), unopened))
 }
 
-/// From here on `SIGTERM` and `SIGINT` are requests to end and kill no more; whether there was one
-/// already. For what says that it is ready before it waits for them.
+/// From here on signals that ask for the end kill no more; whether there was one already. For what
+/// says that it is ready before it waits for them.
 pub async fn heed_signals(core: &Core) -> bool {
     // The first poll is what changes their meaning; the second future is ready at once.
     matches!(race(core.terminated(), async {}).await, Either::First(_))

@@ -375,7 +375,7 @@ fn termination_is_awaited_from_any_core() {
         return;
     }
     on_both_backends(async |core| {
-        for (signal, expected) in [(15, Signal::Terminate), (2, Signal::Interrupt)] {
+        for (signal, expected) in [(15, Signal::Terminate), (2, Signal::Interrupt), (1, Signal::Hangup)] {
             let waiting = core.call(CoreIx(1), |core| async move { core.terminated().await });
             let (core2, mut waiting) = (core.clone(), std::pin::pin!(waiting));
             let kick = core.spawn(async move {
@@ -390,5 +390,36 @@ fn termination_is_awaited_from_any_core() {
             assert_eq!(waiting.as_mut().await.unwrap(), expected);
             kick.await;
         }
+    });
+}
+
+/// Under `nohup` a terminal may go. The hangup is sent first and would be told first.
+#[test]
+#[cfg_attr(miri, ignore = "streams of the system")]
+fn a_hangup_that_is_ignored_ends_no_wait() {
+    const MARK: &str = "WATTLE_RT_TEST_HANGUP";
+    if std::env::var_os(MARK).is_none() {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "a_hangup_that_is_ignored_ends_no_wait"]).env(MARK, "1");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    // SAFETY: no function is called for it.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+    on_both_backends(async |core| {
+        let waiting = core.call(CoreIx(1), |core| async move { core.terminated().await });
+        let (core2, mut waiting) = (core.clone(), std::pin::pin!(waiting));
+        let kick = core.spawn(async move {
+            while !is_blocked_here(15) {
+                core2.sleep(Duration::from_millis(1)).await;
+            }
+            for signal in [1, 15] {
+                // SAFETY: it only sends signals to this thread, which blocks or ignores them.
+                unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
+            }
+        });
+        assert_eq!(waiting.as_mut().await.unwrap(), Signal::Terminate);
+        kick.await;
     });
 }

@@ -82,3 +82,26 @@ fn a_server_that_died_is_no_good_status() {
     assert_eq!(check(&[]).status, 0);
     well.stop();
 }
+
+/// A terminal that is closed asks a server to end as Ctrl-C does: killed by it, a degraded array
+/// that is written to could not be served again without `--force`.
+#[test]
+fn a_hangup_stops_in_order() {
+    let room = Room::new();
+    let members = room.array("5", 3);
+    let mut serve = Serve::start(&room, &[], &members[..2]);
+    let versions = Versions::new(2048);
+    std::thread::scope(|scope| {
+        let uri = serve.uri.clone();
+        scope.spawn(|| {
+            let uri = uri;
+            versions.write_until_gone(&uri, 1, 0, 1);
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        serve.signal("HUP");
+        assert_eq!(serve.wait(), 0, "{}", serve.rest());
+    });
+    let serve = Serve::start(&room, &[], &members[..2]);
+    versions.verify(&serve.uri);
+    serve.stop();
+}

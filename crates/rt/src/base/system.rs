@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// Miri has neither signals nor masks of them.
 const NO_SIGNALS: bool = cfg!(miri);
 
-/// The two signals that ask the process to end.
+/// The signals that ask the process to end. `SIGHUP` does not where it is ignored, as under
+/// `nohup`: once it is blocked, a signalfd would be given it all the same.
 pub(crate) fn termination_set() -> libc::sigset_t {
+    let hangs_up = action_of(libc::SIGHUP).is_some_and(|action| action.sa_sigaction != libc::SIG_IGN);
     // SAFETY: a sigset is plain integers, and sigemptyset makes it valid before the signals are
     // added.
     unsafe {
@@ -14,7 +16,19 @@ pub(crate) fn termination_set() -> libc::sigset_t {
         libc::sigemptyset(&raw mut set);
         libc::sigaddset(&raw mut set, libc::SIGTERM);
         libc::sigaddset(&raw mut set, libc::SIGINT);
+        if hangs_up {
+            libc::sigaddset(&raw mut set, libc::SIGHUP);
+        }
         set
+    }
+}
+
+/// What the process does when it is sent this signal.
+fn action_of(signal: libc::c_int) -> Option<libc::sigaction> {
+    // SAFETY: an action is plain integers; the call only writes the live `action`.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        (libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0).then_some(action)
     }
 }
 
@@ -103,16 +117,13 @@ impl HeldSignals {
             HELD.store(signal, Ordering::Relaxed);
         }
         let before = ENDING.map(|signal| {
+            let before = action_of(signal).filter(|before| before.sa_sigaction != libc::SIG_IGN)?;
             // SAFETY: an action is plain integers; zeros are a valid one, with an empty mask. What
             // it calls only stores to an atomic, which a handler may.
             unsafe {
-                let mut before: libc::sigaction = std::mem::zeroed();
                 let mut held: libc::sigaction = std::mem::zeroed();
                 held.sa_sigaction = note as extern "C" fn(libc::c_int) as libc::sighandler_t;
-                let known = libc::sigaction(signal, std::ptr::null(), &raw mut before) == 0;
-                let holds = known && before.sa_sigaction != libc::SIG_IGN;
-                (holds && libc::sigaction(signal, &raw const held, std::ptr::null_mut()) == 0)
-                    .then_some(before)
+                (libc::sigaction(signal, &raw const held, std::ptr::null_mut()) == 0).then_some(before)
             }
         });
         HeldSignals { before }

@@ -1,8 +1,8 @@
 //! Signals, children, and the promise to the kernel that this process is part of the block path.
 //!
-//! Signals: helper threads block `SIGTERM` and `SIGINT` from the start, the first core's thread
-//! only once a task awaits [`Core::terminated`]. So a program that never asks dies of Ctrl-C as any
-//! other, and one that asks gets to put its arrays to rest.
+//! Signals: helper threads block those that ask a process to end from the start, the first core's
+//! thread only once a task awaits [`Core::terminated`]. So a program that never asks dies of Ctrl-C
+//! as any other, and one that asks gets to put its arrays to rest.
 
 use crate::base::error::IoError;
 use crate::base::system::{change_mask, empty_set, end_at_file_limit, termination_set};
@@ -20,12 +20,15 @@ pub enum Signal {
     Terminate,
     /// `SIGINT`: Ctrl-C.
     Interrupt,
+    /// `SIGHUP`: its terminal is gone.
+    Hangup,
 }
 
 impl Core {
-    /// Waits for `SIGTERM` or `SIGINT`. From the first poll on they no longer kill the process, and
-    /// each one sent ends one wait: a second Ctrl-C can be awaited by calling this again. A
-    /// simulated world has no signals: there this waits for ever.
+    /// Waits for `SIGTERM`, `SIGINT` or, unless the process ignores it, `SIGHUP`. From the first
+    /// poll on they no longer kill the process, and each one sent ends one wait: a second Ctrl-C
+    /// can be awaited by calling this again. A simulated world has no signals: there this waits for
+    /// ever.
     ///
     /// # Cancellation
     /// Dropping the future loses no signal that the next call would not see; the signals stay
@@ -94,8 +97,11 @@ async fn wait_for_signal(core: &Core) -> Result<Signal, IoError> {
         };
         // Another task may have been faster.
         if count > 0 {
-            let terminate = record.ssi_signo == libc::SIGTERM.cast_unsigned();
-            return Ok(if terminate { Signal::Terminate } else { Signal::Interrupt });
+            return Ok(match record.ssi_signo.cast_signed() {
+                libc::SIGTERM => Signal::Terminate,
+                libc::SIGHUP => Signal::Hangup,
+                _ => Signal::Interrupt,
+            });
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_rt::{Instant, Latch};
@@ -35,6 +36,10 @@ pub(crate) struct Control {
     pub(super) request: RefCell<Option<Request>>,
     pub(super) progress: RefCell<Option<Progress>>,
     pub(super) last: RefCell<Option<FinishedJob>>,
+    /// The last of those that were asked for, the oldest first.
+    asked_ends: RefCell<VecDeque<Arc<FinishedJob>>>,
+    /// Numbers what is asked for.
+    asked: Cell<u64>,
     /// Jobs that could not go on, and in which epoch: they are not tried again before something
     /// changes.
     pub(super) gave_up: RefCell<Vec<(JobKind, u64)>>,
@@ -44,11 +49,18 @@ pub(crate) struct Control {
     pub(super) ended: Latch,
 }
 
+/// Ends of what was asked for that are remembered: who asked looks now and then, and meanwhile
+/// something else may be asked for, and end.
+const ASKED_ENDS_MAX: usize = 4;
+
 /// A check or repair that was asked for.
 pub(super) struct Request {
+    pub number: u64,
     pub task: Task,
     /// What is left of it.
     pub range: Range<Sector>,
+    /// Where one of its kind ends that goes over the whole array.
+    pub whole: Sector,
     /// Whether its sums are to be taken.
     pub record: Recording,
     /// What was done of it and what it found, while something more urgent has its turn: the rest is
@@ -69,6 +81,8 @@ pub(crate) enum Sums {
 
 /// The job under way, which may take several sweeps.
 pub(super) struct Progress {
+    /// Of what was asked for.
+    pub number: Option<u64>,
     pub action: JobKind,
     pub started: Instant,
     /// Where it began.
@@ -81,6 +95,34 @@ pub(super) struct Progress {
     pub findings: Findings,
     pub throttle: Throttle,
     pub busy: BTreeMap<MemberIx, Duration>,
+}
+
+impl Request {
+    fn action(&self) -> JobKind {
+        match self.task {
+            Task::Repair(_) => JobKind::Repair,
+            _ => JobKind::Check,
+        }
+    }
+}
+
+impl Progress {
+    /// Of a job that begins now.
+    pub fn new(now: Instant, action: JobKind, range: &Range<Sector>, whole: Sector) -> Self {
+        Self {
+            number: None,
+            action,
+            started: now,
+            start: range.start,
+            position: range.start,
+            end: range.end,
+            whole,
+            done: Sector(0),
+            findings: Findings::default(),
+            throttle: Throttle::new(now),
+            busy: BTreeMap::new(),
+        }
+    }
 }
 
 impl Control {
@@ -99,6 +141,8 @@ impl Control {
             request: RefCell::default(),
             progress: RefCell::default(),
             last: RefCell::default(),
+            asked_ends: RefCell::default(),
+            asked: Cell::new(0),
             gave_up: RefCell::default(),
             steps: Cell::new(0),
             ended,
@@ -180,6 +224,11 @@ impl Control {
         })
     }
 
+    /// What was asked for and ended lately, the oldest first.
+    pub fn asked_ends(&self) -> Vec<Arc<FinishedJob>> {
+        self.asked_ends.borrow().iter().cloned().collect()
+    }
+
     /// What was decided about jobs, the latest last.
     pub fn decisions(&self) -> Vec<ShareDecision> {
         let progress = self.progress.borrow();
@@ -216,27 +265,37 @@ impl Control {
         }
     }
 
-    /// What was asked for ends before it was done, if there is anything: whether there was.
+    /// What was asked for ends before it was done, if there is anything: whether there was. One
+    /// that had not begun ends, too: who asked for it waits for that.
     pub(super) fn drop_request(&self, now: Instant, end: JobEnd) -> bool {
-        let Some(request) = self.request.borrow_mut().take() else { return false };
-        match request.set_aside {
+        let Some(mut request) = self.request.borrow_mut().take() else { return false };
+        match request.set_aside.take() {
             Some(progress) => self.note_end(progress, now, end),
             None if self.is_at_request() => self.finish(now, end),
-            None => {}
+            None => {
+                let begun = Progress::new(now, request.action(), &request.range, request.whole);
+                self.note_end(Progress { number: Some(request.number), ..begun }, now, end);
+            }
         }
         true
     }
 
+    /// The array breaks, or stops: nothing that goes on, or was asked for, can be done.
+    pub(super) fn end_all(&self, now: Instant, end: JobEnd) {
+        self.drop_request(now, end);
+        self.finish(now, end);
+    }
+
     /// Whether the job under way is one that was asked for.
     fn is_at_request(&self) -> bool {
-        let asked = |progress: &Progress| matches!(progress.action, JobKind::Check | JobKind::Repair);
-        self.progress.borrow().as_ref().is_some_and(asked)
+        self.progress.borrow().as_ref().is_some_and(|progress| progress.number.is_some())
     }
 
     fn note_end(&self, progress: Progress, now: Instant, end: JobEnd) {
         self.decisions.replace(self.decided(progress.throttle.decisions()));
         let findings = progress.findings;
-        *self.last.borrow_mut() = Some(FinishedJob {
+        let ended = FinishedJob {
+            number: progress.number,
             action: progress.action,
             end,
             started: progress.started,
@@ -254,10 +313,17 @@ impl Control {
             bad_sectors_passed_on: findings.passed_on_sectors,
             repaired: findings.repaired,
             sums: findings.sums,
-        });
+        };
+        if ended.number.is_some() {
+            let mut ends = self.asked_ends.borrow_mut();
+            ends.push_back(Arc::new(ended.clone()));
+            let surplus = ends.len().saturating_sub(ASKED_ENDS_MAX);
+            ends.drain(..surplus);
+        }
+        *self.last.borrow_mut() = Some(ended);
     }
 
-    /// Asks for a check or a repair.
+    /// Asks for a check or a repair, and returns the number that its end will have.
     ///
     /// # Errors
     /// See [`JobError`]; nothing was started then.
@@ -268,7 +334,7 @@ impl Control {
         health: &Health,
         sums: Sums,
         job: Job,
-    ) -> Result<(), JobError> {
+    ) -> Result<u64, JobError> {
         if read_only {
             return Err(JobError::ReadOnly);
         }
@@ -305,15 +371,17 @@ impl Control {
         if !can_compare(geometry, health) && !records {
             return Err(JobError::NothingToCheck);
         }
-        let end = geometry.sync_sectors();
-        let range = range.unwrap_or(Sector(0)..end);
-        if range.is_empty() || range.end > end {
+        let whole = geometry.sync_sectors();
+        let range = range.unwrap_or(Sector(0)..whole);
+        if range.is_empty() || range.end > whole {
             return Err(JobError::OutOfRange);
         }
         self.abort.set(false);
-        *self.request.borrow_mut() = Some(Request { task, range, record, set_aside: None });
+        let number = self.asked.get();
+        self.asked.set(number + 1);
+        *self.request.borrow_mut() = Some(Request { number, task, range, whole, record, set_aside: None });
         self.news.set();
-        Ok(())
+        Ok(number)
     }
 }
 

@@ -93,6 +93,8 @@ pub enum JobFailure {
 /// A job that ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinishedJob {
+    /// Which one it is of those that were asked for; `None` for what the array does by itself.
+    pub number: Option<u64>,
     /// What it did.
     pub action: JobKind,
     /// How it ended.

@@ -10,9 +10,7 @@ use std::time::Duration;
 use wattle_rt::{Core, CoreIx, Instant, race};
 
 use super::control::{Control, Progress};
-use super::findings::Findings;
 use super::next::next;
-use super::pace::Throttle;
 use super::report::{JobEnd, JobFailure, JobKind};
 use super::share::Clients;
 use super::sums::{Recording, SumUse, TakenSums};
@@ -51,19 +49,17 @@ pub(crate) async fn run(
                 sweep.run().await;
             }
             None => {
-                if !control.paused.get() && !control.frozen.get() {
-                    let broken = home.health().broken;
-                    let end = if broken { JobEnd::Failed(JobFailure::Broken) } else { JobEnd::Aborted };
-                    control.finish(core.now(), end);
-                    control.drop_request(core.now(), end);
+                if home.health().broken {
+                    control.end_all(core.now(), JobEnd::Failed(JobFailure::Broken));
+                } else if !control.paused.get() && !control.frozen.get() {
+                    control.finish(core.now(), JobEnd::Aborted);
                 }
                 control.news.wait().await;
             }
         }
     }
     home.abandon_sums().await;
-    control.finish(core.now(), JobEnd::Aborted);
-    control.drop_request(core.now(), JobEnd::Aborted);
+    control.end_all(core.now(), JobEnd::Aborted);
     control.ended.set();
 }
 
@@ -270,22 +266,14 @@ impl<'a> Sweep<'a> {
             control.make_way(now);
         }
         let mut progress = control.progress.borrow_mut();
-        if let Some(request) = control.request.borrow_mut().as_mut().filter(|_| self.is_asked())
-            && let Some(set_aside) = request.set_aside.take()
-        {
+        let mut request = control.request.borrow_mut();
+        let mut request = request.as_mut().filter(|_| self.is_asked());
+        if let Some(set_aside) = request.as_mut().and_then(|request| request.set_aside.take()) {
             *progress = Some(set_aside);
         }
         let progress = progress.get_or_insert_with(|| Progress {
-            action,
-            started: now,
-            start: self.range.start,
-            position: self.range.start,
-            end: self.range.end,
-            whole: self.whole,
-            done: Sector(0),
-            findings: Findings::default(),
-            throttle: Throttle::new(now),
-            busy: Default::default(),
+            number: request.map(|request| request.number),
+            ..Progress::new(now, action, &self.range, self.whole)
         });
         progress.position = self.range.start;
         progress.end = self.range.end;
@@ -589,9 +577,7 @@ impl<'a> Sweep<'a> {
                 control.finish(now, JobEnd::Failed(why));
             }
             _ if self.home.health().broken => {
-                let end = JobEnd::Failed(JobFailure::Broken);
-                control.finish(now, end);
-                control.drop_request(now, end);
+                control.end_all(now, JobEnd::Failed(JobFailure::Broken));
                 return;
             }
             _ => {}

@@ -10,11 +10,13 @@ use crate::state::Home;
 
 /// Checks, repairs, and the pace of everything that goes over the whole array.
 impl ArrayHandle {
-    /// Starts a check or a repair; it begins when what is out of sync is in sync.
+    /// Starts a check or a repair; it begins when what is out of sync is in sync. However it ends,
+    /// also if it never begins, its end has the number that this returns: see
+    /// [`ArrayStatus::asked_ends`](super::ArrayStatus::asked_ends).
     ///
     /// # Errors
     /// See [`JobError`]; nothing was started then.
-    pub async fn start_job(&self, core: &Core, job: Job) -> Result<(), JobError> {
+    pub async fn start_job(&self, core: &Core, job: Job) -> Result<u64, JobError> {
         let fixed = self.fixed().clone();
         self.control(core, move |control, home| {
             let sums = match home.has_sums() {

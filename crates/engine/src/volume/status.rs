@@ -49,6 +49,8 @@ pub struct ArrayStatus {
     pub sync: Option<SyncStatus>,
     /// The last one that ended.
     pub last: Option<FinishedJob>,
+    /// The last few checks and repairs that were asked for and ended, the oldest first.
+    pub asked_ends: Vec<Arc<FinishedJob>>,
     /// What was decided about the speed of these, the latest last.
     pub decisions: Vec<ShareDecision>,
 }
@@ -105,6 +107,7 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
                 home.reported(),
                 sync,
                 last,
+                jobs.control.asked_ends(),
                 jobs.control.decisions(),
                 home.metadata_waits(),
             ))
@@ -126,11 +129,11 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         requests.add(&answered);
         troubles.iter_mut().zip(&more).for_each(|(sum, more)| sum.add(more));
     }
-    let (dirty, health, sync, last, decisions, waits) = match home {
-        Some((dirty, health, sync, last, decisions, waits)) => {
-            (dirty, Some(health), sync, last, decisions, waits)
+    let (dirty, health, sync, last, asked_ends, decisions, waits) = match home {
+        Some((dirty, health, sync, last, asked_ends, decisions, waits)) => {
+            (dirty, Some(health), sync, last, asked_ends, decisions, waits)
         }
-        None => (false, None, None, None, Vec::new(), Vec::new()),
+        None => (false, None, None, None, Vec::new(), Vec::new(), Vec::new()),
     };
     for (troubles, since) in troubles.iter_mut().zip(waits) {
         since.into_iter().for_each(|since| troubles.unanswered.add_change(since));
@@ -175,6 +178,7 @@ pub(super) async fn collect(core: &Core, fixed: &Arc<Fixed>) -> ArrayStatus {
         requests,
         sync,
         last,
+        asked_ends,
         decisions,
     }
 }

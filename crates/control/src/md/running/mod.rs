@@ -20,11 +20,12 @@ mod spares;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::error::FailError;
 use wattle_engine::geometry::LevelKind;
-use wattle_engine::job::{FinishedJob, Job, JobEnd, JobError, JobKind, RepairSource};
+use wattle_engine::job::{FinishedJob, Job, JobEnd, JobError, RepairSource};
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, BadRanges, MemberKey};
 use wattle_format::md::{Superblock, Uuid};
@@ -484,10 +485,9 @@ impl RunningArray {
         Ok(seat.map(|seat| BadRanges::clone(&seat.bad)).unwrap_or_default())
     }
 
-    /// Runs a repair until it ends, and says how; `None` if another job ended since.
-    async fn repair(&self, member: &str, job: Job) -> Result<Option<FinishedJob>, Problem> {
-        let begun = self.core.now();
-        self.handle.start_job(&self.core, job).await.map_err(|error| {
+    /// Runs a repair until it ends, and says how; `None` if its end was not seen.
+    async fn repair(&self, member: &str, job: Job) -> Result<Option<Arc<FinishedJob>>, Problem> {
+        let number = self.handle.start_job(&self.core, job).await.map_err(|error| {
             let busy = error == JobError::AlreadyRunning;
             self.problem(
                 if busy { Code::JobRunning } else { Code::ServerFailed },
@@ -499,8 +499,8 @@ impl RunningArray {
         while self.handle.job_is_asked_for(&self.core).await && !self.handle.status(&self.core).await.broken {
             self.core.sleep(LOOK).await;
         }
-        let last = self.handle.report(&self.core).await;
-        Ok(last.filter(|last| last.started >= begun && last.action == JobKind::Repair))
+        let ends = self.handle.status(&self.core).await.asked_ends;
+        Ok(ends.into_iter().find(|end| end.number == Some(number)))
     }
 
     /// Puts a spare into a slot that is empty, or beside its member.

@@ -6,7 +6,7 @@ use wattle_engine::geometry::{Level, LevelKind};
 use wattle_engine::job::{FinishedJob, JobEnd, JobKind, MismatchKind, Pace};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, Job, JobError, MemberSpec, RepairSource};
-use wattle_rt::{Core, DriveControl};
+use wattle_rt::{BufMut, Core, DriveControl};
 
 use super::world::{CASES, Fixture, OFFSET, settled};
 
@@ -17,7 +17,7 @@ fn job(fixture: &mut Fixture, spec: ArraySpec, job: Job) -> Result<FinishedJob, 
         .world
         .run(async move |core: Core| {
             let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
-            array.start_job(&core, job.clone()).await?;
+            let number = array.start_job(&core, job.clone()).await?;
             assert_eq!(array.start_job(&core, job).await, Err(JobError::AlreadyRunning));
             let report = loop {
                 match array.report(&core).await {
@@ -27,6 +27,7 @@ fn job(fixture: &mut Fixture, spec: ArraySpec, job: Job) -> Result<FinishedJob, 
                     _ => core.sleep(Duration::from_micros(300)).await,
                 }
             };
+            assert_eq!(report.number, Some(number));
             array.stop(&core).await.expect("it stops");
             Ok(report)
         })
@@ -347,6 +348,44 @@ fn a_check_that_a_recovery_interrupts_is_one_run_and_keeps_what_it_found() {
                 assert_eq!(report.covered == (Sector(0)..whole), !abort, "{report:?}");
                 assert_eq!((report.covered.start, report.whole), (Sector(0), whole));
                 array.stop(&core).await.expect("it stops");
+            })
+            .expect_done();
+    }
+}
+
+/// Who asked for it waits for its end, which says how it was.
+#[test]
+fn a_check_that_never_begins_ends_all_the_same() {
+    for (breaks, paused) in [(true, false), (true, true), (false, false), (false, true)] {
+        let mut fixture = Fixture::new(CASES[4], 7, 2);
+        fixture.populate(43);
+        let (spec, whole) = (fixture.spec(), fixture.geometry.sync_sectors());
+        let (drives, records) = (fixture.drives.clone(), fixture.records.clone());
+        let controls = [fixture.drive(0), fixture.drive(1)];
+        fixture
+            .world
+            .run(async move |core: Core| {
+                let mut spec = ArraySpec { synced_below: Sector(0), ..spec };
+                spec.tuning.sync.pace = Pace { min_bytes_per_second: 0, max_bytes_per_second: 256 << 10 };
+                let array = ArrayHandle::start(&core, spec, records.metadata(&core, &drives)).await;
+                let number = array.start_job(&core, CHECK).await.expect("it waits for the resync");
+                core.sleep(Duration::from_millis(10)).await;
+                array.pause(&core, paused).await;
+                if breaks {
+                    controls.iter().for_each(DriveControl::gone_now);
+                    let volume = array.volume().open(&core).expect("it runs");
+                    let (_, _) = volume.read(0, BufMut::alloc(volume.size_bytes() as usize)).await;
+                } else {
+                    array.abort_job(&core).await;
+                }
+                core.sleep(Duration::from_secs(1)).await;
+                let status = array.status(&core).await;
+                assert_eq!(status.broken, breaks);
+                let [end] = &status.asked_ends[..] else { panic!("{:?}", status.asked_ends) };
+                assert_eq!((end.number, end.action), (Some(number), JobKind::Check));
+                assert_eq!((end.covered.clone(), end.whole), (Sector(0)..Sector(0), whole));
+                assert_eq!(matches!(end.end, JobEnd::Failed(_)), breaks, "{end:?}");
+                let _ = array.stop(&core).await;
             })
             .expect_done();
     }

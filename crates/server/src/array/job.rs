@@ -19,11 +19,6 @@ use crate::protocol::report::{
     CoveredReport, JobStatus, LimitReport, MismatchReport, ScrubRecordReport, ScrubReport,
 };
 
-/// Whether an operator asked for it.
-pub fn is_scrub(action: JobKind) -> bool {
-    matches!(action, JobKind::Check | JobKind::Repair)
-}
-
 /// The seats of members that are being filled.
 pub fn filling(status: &ArrayStatus) -> Vec<MemberIx> {
     let seats = (0..).map(MemberIx).zip(status.members.iter().chain(&status.replacements));

@@ -6,6 +6,8 @@ mod made_up;
 mod members;
 mod orders;
 mod report;
+#[cfg(test)]
+mod tests;
 mod tuning;
 
 use std::cell::{Cell, RefCell};
@@ -45,7 +47,7 @@ use report::{array_report, bad_blocks, bitmap_report, recorded, stripe_cache_siz
 /// failed.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The same while a check or repair runs, whose end is to be seen before the next job ends.
+/// The same while a check or repair runs, whose end is waited for.
 const LOOK_AT_SCRUB: Duration = Duration::from_millis(100);
 
 /// Between two events of bad blocks: a repair of them changes them with each sector, and events of
@@ -58,7 +60,8 @@ const HISTORY_TIME_MAX: Duration = Duration::from_secs(3);
 /// A check or repair that was asked for and did not end yet.
 struct Running {
     report: ScrubReport,
-    since: Instant,
+    /// The engine's: its end has it too.
+    number: u64,
 }
 
 /// What keeps an array's superblocks, and which members belong to it.
@@ -89,7 +92,8 @@ pub struct Served {
     last: RefCell<Option<Observed>>,
     /// Bad blocks are not told again before.
     bad_due: Cell<Instant>,
-    scrub: RefCell<Option<Running>>,
+    /// More than one only until the end of the first was seen.
+    scrubs: RefCell<Vec<Running>>,
     /// Is called when a repair ended that made what clients read another.
     when_repaired: RefCell<Option<Box<dyn Fn()>>>,
     pace: Cell<Pace>,
@@ -163,7 +167,7 @@ impl Served {
             log: log.clone(),
             last: RefCell::default(),
             bad_due: Cell::new(core.now()),
-            scrub: RefCell::default(),
+            scrubs: RefCell::default(),
             when_repaired: RefCell::default(),
             pace: Cell::new(JobTuning::default().pace),
             goal: Cell::new(Goal::default()),
@@ -265,14 +269,13 @@ impl Served {
     /// Notes in the history what ended. Only what was asked for through [`Self::scrub`] is in it:
     /// repairs of bad blocks go over a part of the array.
     fn note_scrub(&self, status: &ArrayStatus) {
-        let mut running = self.scrub.borrow_mut();
         let seats = Seats::of(&self.facts.name, status);
-        if let (Some(run), Some(last)) = (running.as_ref(), &status.last)
-            && job::is_scrub(last.action)
-            && last.started >= run.since
-        {
-            let end = job::ended(&run.report, last, &seats);
-            *running = None;
+        for end in &status.asked_ends {
+            let mut scrubs = self.scrubs.borrow_mut();
+            let Some(at) = scrubs.iter().position(|run| end.number == Some(run.number)) else { continue };
+            let run = scrubs.remove(at);
+            drop(scrubs);
+            let end = job::ended(&run.report, end, &seats);
             if end.repaired_sectors > 0 {
                 self.tell_repaired();
             }
@@ -507,7 +510,7 @@ async fn watch_scrub(core: Core, served: Weak<Served>) {
         core.sleep(LOOK_AT_SCRUB).await;
         let Some(served) = served.upgrade() else { return };
         served.look_now().await;
-        if served.scrub.borrow().is_none() {
+        if served.scrubs.borrow().is_empty() {
             return;
         }
     }

@@ -224,21 +224,16 @@ impl Served {
         job: Job,
     ) -> Result<String, Problem> {
         let (name, word) = (&self.facts.name, self.facts.word());
-        // Known before it starts: a small array is compared before any client is told that it
-        // began.
-        let begun = job::begun(self.history.next_run(), action, source, self.time());
-        let running = Running { report: begun.clone(), since: self.core.now() };
-        let before = self.scrub.replace(Some(running));
-        if let Err(error) = self.handle.start_job(&self.core, job).await {
-            *self.scrub.borrow_mut() = before;
-            return Err(job::job_problem(name, self.facts.geometry.redundancy(), action_word(action), error));
-        }
-        let still_runs = self.scrub.borrow().as_ref().is_some_and(|running| running.report.run == begun.run);
-        if still_runs {
-            self.record(&begun);
-            race(self.write_history(), self.core.sleep(BEGIN_TIME_MAX)).await;
-        }
+        let started = self.time();
+        let number = self.handle.start_job(&self.core, job).await.map_err(|error| {
+            job::job_problem(name, self.facts.geometry.redundancy(), action_word(action), error)
+        })?;
+        // It may have ended by now: its end is told apart by its number.
+        let report = job::begun(self.history.next_run(), action, source, started);
+        self.record(&report);
+        self.scrubs.borrow_mut().push(Running { report, number });
         self.core.spawn(watch_scrub(self.core.clone(), Rc::downgrade(self)));
+        race(self.write_history(), self.core.sleep(BEGIN_TIME_MAX)).await;
         Ok(format!(
             "{name}: {} started; `wattle status {word}` shows how far it is and what it finds",
             action_word(action)
@@ -248,7 +243,7 @@ impl Served {
     /// Ends a check or repair.
     pub async fn abort(&self) -> Result<String, Problem> {
         let (name, word) = (&self.facts.name, self.facts.word());
-        if self.scrub.borrow().is_none() {
+        if self.scrubs.borrow().is_empty() {
             return Err(Problem::new(
                 Code::BadRequest,
                 format!("{name}: no check or repair is under way"),
@@ -266,14 +261,13 @@ impl Served {
         let deadline = self.core.now() + ABORT_TIME_MAX;
         while self.core.now() < deadline {
             self.note_scrub(&self.handle.status(&self.core).await);
-            if self.scrub.borrow().is_none() {
+            if self.scrubs.borrow().is_empty() {
                 return;
             }
             self.core.sleep(LOOK_AT_SCRUB).await;
         }
         // It had not begun: it waited for something more urgent.
-        let waiting = self.scrub.borrow_mut().take();
-        if let Some(run) = waiting {
+        for run in self.scrubs.take() {
             self.record(&ScrubReport { outcome: "aborted".to_owned(), ..run.report });
         }
     }
@@ -399,7 +393,7 @@ impl Served {
                 self.frozen.set(true);
             }
             settings::SyncAction::Idle => {
-                if self.scrub.borrow().is_some() {
+                if !self.scrubs.borrow().is_empty() {
                     self.handle.abort_job(&self.core).await;
                 }
                 self.handle.freeze(&self.core, false).await;
@@ -407,7 +401,7 @@ impl Served {
                 self.pause(false).await?;
             }
         }
-        if self.scrub.borrow().is_some() {
+        if !self.scrubs.borrow().is_empty() {
             self.wait_for_scrub_end().await;
         }
         Ok(match action {

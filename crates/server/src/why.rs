@@ -199,7 +199,6 @@ fn of_sync(now: &ArrayReport) -> Option<DecisionReport> {
     let about = |what: String, why: &str, next: Option<String>| {
         Some(DecisionReport { member: None, what, why: why.to_owned(), next })
     };
-    let array = shell_word(&now.name);
     match &now.sync {
         Some(sync) => {
             let why = match sync.action.as_str() {
@@ -213,7 +212,7 @@ fn of_sync(now: &ArrayReport) -> Option<DecisionReport> {
                 .as_ref()
                 .map(|limit| format!("; limited by {}", limit.text))
                 .unwrap_or_default();
-            let paused = sync.paused.then(|| format!("wattle check {array} --resume"));
+            let paused = sync.paused.then(|| now.resume_order());
             about(
                 format!("{} runs{}", sync.action, if sync.paused { ", paused" } else { "" }),
                 &format!("{why}{limit}"),
@@ -232,7 +231,7 @@ fn of_sync(now: &ArrayReport) -> Option<DecisionReport> {
             } else {
                 "nothing can make them agree as the members are now"
             },
-            now.paused.then(|| format!("wattle set {array} sync_action=idle")),
+            now.paused.then(|| now.resume_order()),
         ),
         None => None,
     }
@@ -509,7 +508,7 @@ mod tests {
         (data.health, data.degraded, data.paused) = (Health::Degraded, 1, true);
         data.members[1].state = SeatState::Rebuilding;
         let held = running(&data, &Events::default(), &[]);
-        assert_eq!(nexts(&held), ["wattle set data sync_action=idle"]);
+        assert_eq!(nexts(&held), ["wattle check data --resume"]);
         assert!(held.decisions.iter().any(|one| one.what == "it waits to be filled (slot 1)"), "{held:?}");
         data.paused = false;
         assert_eq!(nexts(&running(&data, &Events::default(), &[])), [""; 0]);
@@ -529,6 +528,8 @@ mod tests {
         assert_eq!(nexts(&running(&data, &Events::default(), &[])), ["wattle check data --resume"]);
         data.sync = None;
         data.paused = true;
+        assert_eq!(nexts(&running(&data, &Events::default(), &[])), ["wattle check data --resume"]);
+        data.settings.insert("sync_action".to_owned(), "frozen".to_owned());
         assert_eq!(nexts(&running(&data, &Events::default(), &[])), ["wattle set data sync_action=idle"]);
     }
 }

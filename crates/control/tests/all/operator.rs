@@ -90,7 +90,7 @@ fn a_repair_of_bad_sectors_keeps_nobody_waiting() {
         array.handle().pause(&core, true).await;
         let repair = core.spawn({
             let array = array.clone();
-            async move { array.clear_bad_blocks("1", || ()).await }
+            async move { array.clear_bad_blocks("1", || true, || ()).await }
         });
         core.sleep(Duration::from_millis(100)).await;
         in_time(&core, array.fail("3")).await.unwrap();
@@ -111,13 +111,14 @@ fn a_repair_of_bad_sectors_can_be_ended() {
         array.handle().pause(&core, true).await;
         let repair = core.spawn({
             let array = array.clone();
-            async move { array.clear_bad_blocks("1", || ()).await }
+            async move { array.clear_bad_blocks("1", || true, || ()).await }
         });
         core.sleep(Duration::from_millis(100)).await;
         array.handle().abort_job(&core).await;
         assert_eq!(in_time(&core, repair).await.unwrap(), 16);
         array.handle().pause(&core, false).await;
-        assert_eq!(in_time(&core, array.clear_bad_blocks("1", || ())).await.unwrap(), 0);
+        assert_eq!(in_time(&core, array.clear_bad_blocks("1", || false, || ())).await.unwrap(), 16);
+        assert_eq!(in_time(&core, array.clear_bad_blocks("1", || true, || ())).await.unwrap(), 0);
         array.stop().await.unwrap();
     });
 }
@@ -134,7 +135,7 @@ fn who_makes_up_for_bad_sectors_of_another_is_not_failed() {
             let array = run(&core, &names).await;
             assert_eq!(array.fail("0").await.unwrap_err().code, Code::LastCopy, "{level}");
             assert_eq!(array.handle().status(&core).await.degraded, 0);
-            assert_eq!(array.clear_bad_blocks("1", || ()).await.unwrap(), 0, "{level}");
+            assert_eq!(array.clear_bad_blocks("1", || true, || ()).await.unwrap(), 0, "{level}");
             array.fail("0").await.unwrap();
             array.stop().await.unwrap();
         });

@@ -94,6 +94,10 @@ pub struct Served {
     bad_due: Cell<Instant>,
     /// More than one only until the end of the first was seen.
     scrubs: RefCell<Vec<Running>>,
+    /// Repairs of bad blocks under way, which are made up of many.
+    clearing: Cell<usize>,
+    /// How often these were told to end.
+    clearing_ended: Cell<u64>,
     /// Is called when a repair ended that made what clients read another.
     when_repaired: RefCell<Option<Box<dyn Fn()>>>,
     pace: Cell<Pace>,
@@ -168,6 +172,8 @@ impl Served {
             last: RefCell::default(),
             bad_due: Cell::new(core.now()),
             scrubs: RefCell::default(),
+            clearing: Cell::new(0),
+            clearing_ended: Cell::new(0),
             when_repaired: RefCell::default(),
             pace: Cell::new(JobTuning::default().pace),
             goal: Cell::new(Goal::default()),

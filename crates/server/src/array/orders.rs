@@ -19,7 +19,6 @@ use super::{LOOK_AT_SCRUB, Running, Served, watch_scrub};
 use crate::events::ServerEvent;
 use crate::ids::random_uuid;
 use crate::protocol::RepairChoice;
-use crate::protocol::report::ScrubReport;
 use crate::settings::{self, CacheCeiling, SettingChange};
 
 /// For what may be refused to be begun.
@@ -145,12 +144,17 @@ impl Served {
     /// is done.
     pub async fn clear_bad_blocks(self: &Rc<Self>, member: &str) -> Result<String, Problem> {
         let running = self.running("bad blocks")?.clone();
-        let (asked, served) = (member.to_owned(), Rc::downgrade(self));
+        let (asked, served, told) = (member.to_owned(), Rc::downgrade(self), self.clearing_ended.get());
+        self.clearing.update(|count| count + 1);
         let work = self.core.spawn(async move {
+            let goes_on = || served.upgrade().is_some_and(|served| served.clearing_ended.get() == told);
             let repaired = || served.upgrade().iter().for_each(|served| served.tell_repaired());
-            let cleared = running.clear_bad_blocks(&asked, repaired).await;
-            if let (Err(problem), Some(served)) = (&cleared, served.upgrade()) {
-                served.tell(ServerEvent::OrderFailed(Box::new(problem.clone())));
+            let cleared = running.clear_bad_blocks(&asked, goes_on, repaired).await;
+            if let Some(served) = served.upgrade() {
+                served.clearing.update(|count| count - 1);
+                if let Err(problem) = &cleared {
+                    served.tell(ServerEvent::OrderFailed(Box::new(problem.clone())));
+                }
             }
             cleared
         });
@@ -234,16 +238,23 @@ impl Served {
         self.scrubs.borrow_mut().push(Running { report, number });
         self.core.spawn(watch_scrub(self.core.clone(), Rc::downgrade(self)));
         race(self.write_history(), self.core.sleep(BEGIN_TIME_MAX)).await;
-        Ok(format!(
-            "{name}: {} started; `wattle status {word}` shows how far it is and what it finds",
-            action_word(action)
-        ))
+        let action = action_word(action);
+        Ok(match self.paused.get() {
+            true => format!(
+                "{name}: {action} is asked for, and waits: background work is paused; `wattle check {word} --resume` lets it begin"
+            ),
+            false => {
+                format!(
+                    "{name}: {action} started; `wattle status {word}` shows how far it is and what it finds"
+                )
+            }
+        })
     }
 
-    /// Ends a check or repair.
+    /// Ends a check or repair, also one of bad blocks.
     pub async fn abort(&self) -> Result<String, Problem> {
         let (name, word) = (&self.facts.name, self.facts.word());
-        if self.scrubs.borrow().is_empty() {
+        if !self.is_asked_for_anything().await {
             return Err(Problem::new(
                 Code::BadRequest,
                 format!("{name}: no check or repair is under way"),
@@ -251,25 +262,41 @@ impl Served {
                 format!("`wattle status {word}` shows what runs"),
             ));
         }
-        self.handle.abort_job(&self.core).await;
-        self.wait_for_scrub_end().await;
-        Ok(format!("{name}: ended; what was found until then is in `wattle status {word}`"))
+        self.end_what_is_asked_for().await;
+        Ok(match self.wait_for_scrub_end().await {
+            true => format!("{name}: ended; what was found until then is in `wattle status {word}`"),
+            false => self.still_ends(),
+        })
     }
 
-    /// Until the history has the end of a job that was told to end.
-    async fn wait_for_scrub_end(&self) {
+    /// Whether a check or repair was asked for and has not ended, of bad blocks too.
+    async fn is_asked_for_anything(&self) -> bool {
+        self.clearing.get() > 0 || self.handle.job_is_asked_for(&self.core).await
+    }
+
+    async fn end_what_is_asked_for(&self) {
+        self.clearing_ended.update(|count| count + 1);
+        self.handle.abort_job(&self.core).await;
+    }
+
+    /// Until what was told to end has ended and the history has it; false if it takes longer.
+    async fn wait_for_scrub_end(&self) -> bool {
         let deadline = self.core.now() + ABORT_TIME_MAX;
-        while self.core.now() < deadline {
+        loop {
+            let goes_on = self.is_asked_for_anything().await;
             self.note_scrub(&self.handle.status(&self.core).await);
-            if self.scrubs.borrow().is_empty() {
-                return;
+            if !goes_on || self.core.now() >= deadline {
+                return !goes_on;
             }
             self.core.sleep(LOOK_AT_SCRUB).await;
         }
-        // It had not begun: it waited for something more urgent.
-        for run in self.scrubs.take() {
-            self.record(&ScrubReport { outcome: "aborted".to_owned(), ..run.report });
-        }
+    }
+
+    fn still_ends(&self) -> String {
+        let (name, word) = (&self.facts.name, self.facts.word());
+        format!(
+            "{name}: the check or repair ends once its members have answered what is under way; `wattle status {word}` shows when it has, and what it found"
+        )
     }
 
     /// Holds background work, or lets it go on.
@@ -279,6 +306,9 @@ impl Served {
         let (name, word) = (&self.facts.name, self.facts.word());
         Ok(match paused {
             true => format!("{name}: background work rests; `wattle check {word} --resume` lets it go on"),
+            false if self.frozen.get() => format!(
+                "{name}: background work is not paused, but sync_action is frozen; `wattle set {word} sync_action=idle` lets it go on"
+            ),
             false => format!("{name}: background work goes on"),
         })
     }
@@ -393,18 +423,15 @@ impl Served {
                 self.frozen.set(true);
             }
             settings::SyncAction::Idle => {
-                if !self.scrubs.borrow().is_empty() {
-                    self.handle.abort_job(&self.core).await;
-                }
+                self.end_what_is_asked_for().await;
                 self.handle.freeze(&self.core, false).await;
                 self.frozen.set(false);
                 self.pause(false).await?;
             }
         }
-        if !self.scrubs.borrow().is_empty() {
-            self.wait_for_scrub_end().await;
-        }
+        let ended = self.wait_for_scrub_end().await;
         Ok(match action {
+            _ if !ended => self.still_ends(),
             settings::SyncAction::Frozen => {
                 format!("{name}: nothing runs in the background until sync_action is idle")
             }

@@ -78,3 +78,39 @@ fn two_checks_at_once_beside_one_that_runs_lose_nothing_of_it() {
         assert_eq!(outcomes(&served).await, vec![("done".to_owned(), 1); 2]);
     });
 }
+
+/// It is told to end, and ends when the drive answers: with what it found, and what the order said
+/// until then is so.
+#[test]
+fn a_check_that_waits_for_a_drive_keeps_what_it_found_when_it_is_ended() {
+    with_array(async |core, served, drives| {
+        served.set("sync_speed_max", "1M").await.unwrap();
+        served.set("read_deadline", "20s").await.unwrap();
+        served.check().await.unwrap();
+        core.sleep(Duration::from_millis(500)).await;
+        drives[1].stall(Duration::from_secs(6));
+        core.sleep(Duration::from_secs(1)).await;
+        let said = served.abort().await.unwrap();
+        assert!(said.contains("ends once its members have answered"), "{said}");
+        assert_eq!(outcomes(&served).await, [("running".to_owned(), 0)]);
+        core.sleep(Duration::from_secs(3)).await;
+        assert_eq!(outcomes(&served).await, [("aborted".to_owned(), 1)]);
+        assert_eq!(served.abort().await.unwrap_err().code, Code::BadRequest);
+    });
+}
+
+#[test]
+fn orders_while_background_work_is_held_say_so() {
+    with_array(async |_, served, _| {
+        served.set("sync_action", "frozen").await.unwrap();
+        let said = served.pause(false).await.unwrap();
+        assert!(said.contains("frozen"), "{said}");
+        served.set("sync_action", "idle").await.unwrap();
+        served.pause(true).await.unwrap();
+        let said = served.check().await.unwrap();
+        assert!(said.contains("waits") && said.contains("`wattle check data --resume`"), "{said}");
+        let said = served.abort().await.unwrap();
+        assert!(said.contains("ended"), "{said}");
+        assert_eq!(outcomes(&served).await, [("aborted".to_owned(), 0)]);
+    });
+}

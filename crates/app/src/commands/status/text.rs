@@ -1,7 +1,6 @@
 //! An array for people: what it is, whether it is well, what it is doing and what limits that, what
 //! was found.
 
-use wattle_control::shell_word;
 use wattle_control::units::Units;
 use wattle_engine::volume::qos::QosLimits;
 use wattle_server::events::{scrub_end, sectors};
@@ -190,8 +189,7 @@ fn facts(server: &ServerReport, array: &ArrayReport, screen: Screen) -> Vec<Vec<
         facts.push(("doing", if sync.paused { style.yellow(&line) } else { line }));
         facts.extend(doing(sync, screen).into_iter().map(|line| ("", line)));
     } else if array.paused {
-        let name = printable(&shell_word(&array.name));
-        let held = format!("nothing in the background, until `wattle set {name} sync_action=idle`");
+        let held = format!("nothing in the background, until `{}`", printable(&array.resume_order()));
         facts.push(("doing", style.yellow(&held)));
     }
     facts.extend(array.uuid.iter().map(|uuid| ("uuid", uuid.clone())));
@@ -410,6 +408,8 @@ mod tests {
     fn held_work_names_the_order_that_lets_it_go_on() {
         let mut data = array("my data", "raid5", &["a", "b", "c"]);
         data.paused = true;
+        assert!(shown(&data).contains("until `wattle check 'my data' --resume`"), "{}", shown(&data));
+        data.settings.insert("sync_action".to_owned(), "frozen".to_owned());
         assert!(shown(&data).contains("until `wattle set 'my data' sync_action=idle`"), "{}", shown(&data));
     }
 

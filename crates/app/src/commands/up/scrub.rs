@@ -16,6 +16,7 @@ use wattle_server::time::{duration, secs_since};
 use crate::cli::UpArgs;
 use crate::commands::status::scrubs::scrub_line;
 use crate::environment::{now, runtime_dir};
+use crate::output::text::printable;
 use crate::output::{self, Screen};
 use crate::target::ServedTarget;
 
@@ -151,8 +152,9 @@ fn check(
     }
     let id = array.uuid.as_deref().unwrap_or(&array.name);
     let target = ServedTarget::find(dir, id)?;
-    request(target.socket(), &ServerRequest::Check { array: id.to_owned() })?;
-    output::note(&format!("{}: check started", array.name));
+    // It may say that the check waits: background work is paused.
+    let answer = request(target.socket(), &ServerRequest::Check { array: id.to_owned() })?;
+    output::note(&printable(&answer.message));
     let end = target.wait_for_scrub()?;
     let run = end.scrubs.into_iter().next();
     run.iter().for_each(|run| output::note(&scrub_line(run)));

@@ -441,12 +441,18 @@ impl RunningArray {
 
     /// Reads or writes anew every bad sector of a member from redundancy, and takes off its log
     /// those that hold their content again. How many sectors are left. Takes as long as a repair
-    /// may, so members may come and go meanwhile, and the array may be stopped. `when_repaired` is
-    /// called where something did not agree and was made to: clients may read other data then.
+    /// may, so members may come and go meanwhile, and the array may be stopped. It is gone through
+    /// range by range, as long as `goes_on`. `when_repaired` is called where something did not
+    /// agree and was made to: clients may read other data then.
     ///
     /// # Errors
     /// A [`Problem`]: no member of that name, or the array has no redundancy left to do it from.
-    pub async fn clear_bad_blocks(&self, member: &str, when_repaired: impl Fn()) -> Result<u64, Problem> {
+    pub async fn clear_bad_blocks(
+        &self,
+        member: &str,
+        goes_on: impl Fn() -> bool,
+        when_repaired: impl Fn(),
+    ) -> Result<u64, Problem> {
         let key = self.find(member)?;
         let bad = self.bad_of(key)?;
         if bad.is_empty() {
@@ -463,6 +469,9 @@ impl RunningArray {
         let whole = level.kind() == LevelKind::Mirrored && level.to_md() != 1;
         let ranges: Vec<_> = if whole { vec![None] } else { bad.iter().map(Some).collect() };
         for range in ranges {
+            if !goes_on() {
+                break;
+            }
             let ended = self.repair(member, Job::Repair { range, source: Some(source) }).await?;
             // One whose end was not seen may have found anything.
             if ended.as_ref().is_none_or(|ended| ended.mismatch_sectors > 0) {

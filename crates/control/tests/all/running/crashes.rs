@@ -382,8 +382,8 @@ fn bad_sectors_are_verified_and_cleared() {
         let array =
             RunningArray::new(&core, &MemberAccess::local(), "t", claimed.launch(&core).await.unwrap());
         let before = array.handle().status(&core).await.members[1].bad_sectors;
-        let left = array.clear_bad_blocks("1", || ()).await.unwrap();
-        let again = array.clear_bad_blocks("1", || ()).await.unwrap();
+        let left = array.clear_bad_blocks("1", || true, || ()).await.unwrap();
+        let again = array.clear_bad_blocks("1", || true, || ()).await.unwrap();
         array.handle().stop(&core).await.unwrap();
         (before, left, again)
     });

@@ -441,7 +441,7 @@ mod tests {
         data.members[1].state = SeatState::Rebuilding;
         let told = [failed(&data, "b", &data.members[1], None), degraded(&data, false), write_hole(&data)];
         for text in told {
-            assert!(text.next.starts_with("wattle set data sync_action=idle"), "{}", text.next);
+            assert!(text.next.starts_with("wattle check data --resume"), "{}", text.next);
         }
     }
 

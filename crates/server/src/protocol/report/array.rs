@@ -293,8 +293,18 @@ impl ArrayReport {
     pub fn release_order(&self) -> Option<String> {
         let mut members = self.members.iter().chain(&self.replacements);
         let waits = self.paused && self.sync.is_none();
-        (waits && members.any(|member| member.state == SeatState::Rebuilding))
-            .then(|| format!("wattle set {} sync_action=idle", shell_word(&self.name)))
+        (waits && members.any(|member| member.state == SeatState::Rebuilding)).then(|| self.resume_order())
+    }
+
+    /// The order that lets background work go on that is held: where it is only paused, that ends
+    /// no check.
+    #[must_use]
+    pub fn resume_order(&self) -> String {
+        let name = shell_word(&self.name);
+        match self.settings.get("sync_action").is_some_and(|action| action == "frozen") {
+            true => format!("wattle set {name} sync_action=idle"),
+            false => format!("wattle check {name} --resume"),
+        }
     }
 
     /// The last check or repair that went over the whole array: what a part of one did not find

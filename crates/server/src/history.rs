@@ -20,18 +20,18 @@ use wattle_control::{Code, Problem};
 use wattle_rt::{Core, Semaphore};
 
 use crate::protocol::SCHEMA_VERSION;
-use crate::protocol::report::ScrubReport;
+use crate::protocol::report::{ScrubReport, last_done, last_found};
 
-/// Runs that are kept.
+/// Runs that are kept, the last ones, and those that [`stand`].
 const RUNS_MAX: usize = 50;
 
-/// Runs that `status` tells.
+/// Runs that `status` tells, the last ones, and those that [`stand`].
 const RUNS_TOLD: usize = 10;
 
 /// More is no history of ours: a run of 1000 places takes some 200 KB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Runs whose places are kept; of earlier ones only the numbers are.
+/// Runs whose places are kept; of earlier ones, but for those that [`stand`], only the numbers are.
 const RUNS_WITH_PLACES: usize = 10;
 
 /// The directory that histories are in.
@@ -117,6 +117,7 @@ impl History {
             Some(known) => *known = run.clone(),
             None => runs.push(run.clone()),
         }
+        shorten(&mut runs);
         if self.file.is_some() {
             self.unwritten.borrow_mut().extend(line(run));
         }
@@ -160,10 +161,47 @@ impl History {
         self.runs.borrow().iter().map(|run| run.run).max().map_or(1, |run| run.saturating_add(1))
     }
 
-    /// The last runs, the last first.
+    /// The last runs, the last first. Places are told where they are asked for: of the last run,
+    /// and of those that stand.
     pub fn last(&self) -> Vec<ScrubReport> {
-        self.runs.borrow().iter().rev().take(RUNS_TOLD).cloned().collect()
+        let runs = self.runs.borrow();
+        let stand = stand(&runs);
+        let mut told = Vec::new();
+        for (ix, run) in runs.iter().rev().enumerate() {
+            let stands = stand.contains(&run.run);
+            if ix < RUNS_TOLD || stands {
+                told.push(if ix == 0 || stands { run.clone() } else { without_places(run) });
+            }
+        }
+        told
     }
+}
+
+/// The runs that count however many came after them, by their numbers: the last one that went over
+/// the whole array, and the one whose findings stand. Runs that were ended early say nothing of the
+/// rest of the array.
+fn stand(runs: &[ScrubReport]) -> Vec<u64> {
+    let runs = runs.iter().rev();
+    last_done(runs.clone()).into_iter().chain(last_found(runs)).map(|run| run.run).collect()
+}
+
+/// Leaves what is kept.
+fn shorten(runs: &mut Vec<ScrubReport>) {
+    let (count, stand) = (runs.len(), stand(runs));
+    let mut ix = 0;
+    runs.retain_mut(|run| {
+        ix += 1;
+        let (from_last, stands) = (count - ix, stand.contains(&run.run));
+        if from_last >= RUNS_WITH_PLACES && !stands && !run.mismatches.is_empty() {
+            *run = without_places(run);
+        }
+        from_last < RUNS_MAX || stands
+    });
+}
+
+fn without_places(run: &ScrubReport) -> ScrubReport {
+    let truncated = run.truncated || !run.mismatches.is_empty();
+    ScrubReport { truncated, mismatches: Vec::new(), ..run.clone() }
 }
 
 /// A file if lines may be added to it, its runs, and what is wrong with it.
@@ -256,18 +294,14 @@ pub fn runs_in(text: &[u8]) -> (Vec<ScrubReport>, bool) {
             None => runs.push(run),
         }
     }
+    let count = runs.len();
+    shorten(&mut runs);
     // What is appended behind half a line would be lost with it.
-    let untidy = runs.len() > RUNS_MAX || text.last().is_some_and(|last| *last != b'\n');
-    runs.drain(..runs.len().saturating_sub(RUNS_MAX));
+    let untidy = runs.len() < count || text.last().is_some_and(|last| *last != b'\n');
     for run in &mut runs {
         if run.outcome == "running" {
             "interrupted".clone_into(&mut run.outcome);
         }
-    }
-    let with_places = runs.len().saturating_sub(RUNS_WITH_PLACES);
-    for run in &mut runs[..with_places] {
-        run.truncated |= !run.mismatches.is_empty();
-        run.mismatches.clear();
     }
     (runs, untidy)
 }
@@ -275,6 +309,7 @@ pub fn runs_in(text: &[u8]) -> (Vec<ScrubReport>, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::report::MismatchReport;
 
     fn run(number: u64, outcome: &str) -> ScrubReport {
         ScrubReport {
@@ -359,6 +394,51 @@ mod tests {
         recorded(&history, &run(102, "done"));
         let runs: Vec<_> = open(temp.path()).last().iter().take(2).map(|run| run.run).collect();
         assert_eq!(runs, [102, 100]);
+    }
+
+    /// A cron job that ends checks in the morning hides neither that one went through nor what it
+    /// found; what was found since then stands as well.
+    #[test]
+    fn runs_that_were_ended_early_hide_none_that_stands() {
+        let temp = tempfile::tempdir().unwrap();
+        let history = open(temp.path());
+        let aborted = |number, left| ScrubReport { mismatch_sectors: left, ..run(number, "aborted") };
+        let places = |run: ScrubReport| ScrubReport { mismatches: vec![place(); 3], ..run };
+        recorded(&history, &places(run(1, "done")));
+        recorded(&history, &places(run(2, "done")));
+        recorded(&history, &places(aborted(3, 8)));
+        (4..=3 + RUNS_MAX as u64).for_each(|number| recorded(&history, &aborted(number, 0)));
+        let check = |history: &History| {
+            let told = history.last();
+            let numbers: Vec<_> = told.iter().map(|run| run.run).collect();
+            let last = (4..=3 + RUNS_MAX as u64).rev().take(RUNS_TOLD);
+            assert_eq!(numbers, last.chain([3, 2]).collect::<Vec<_>>());
+            assert_eq!(last_done(told.iter()).map(|run| run.run), Some(2));
+            assert_eq!(last_found(told.iter()).map(|run| (run.run, run.mismatches.len())), Some((3, 3)));
+        };
+        check(&history);
+        check(&open(temp.path()));
+        // One that goes over everything stands alone.
+        recorded(&history, &run(99, "done"));
+        assert_eq!(history.last().len(), RUNS_TOLD);
+    }
+
+    #[test]
+    fn places_are_told_of_the_last_run_and_of_those_that_stand() {
+        let history = History::default();
+        let places = |run: ScrubReport| ScrubReport { mismatches: vec![place(); 3], ..run };
+        (1..=3).for_each(|number| history.record(&places(run(number, "done"))));
+        (4..=5).for_each(|number| history.record(&places(run(number, "aborted"))));
+        let told: Vec<_> = history.last().iter().map(|run| (run.mismatches.len(), run.truncated)).collect();
+        assert_eq!(told, [(3, false), (0, true), (3, false), (0, true), (0, true)]);
+    }
+
+    fn place() -> MismatchReport {
+        serde_json::from_value(serde_json::json!({
+            "array_start_byte": 0, "array_len_bytes": 4096, "member_start_byte": 0,
+            "member_len_bytes": 4096, "kind": "copies"
+        }))
+        .unwrap()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use wattle_control::shell_word;
 
 use super::members::{MemberReport, RecordedReport, RequestsReport, SeatState, SpareReport};
-use super::scrubs::{JobStatus, ScrubReport};
+use super::scrubs::{JobStatus, ScrubReport, last_done, last_found};
 
 /// An array being served. Also the shape of `wattle status --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -311,15 +311,14 @@ impl ArrayReport {
     /// says nothing of the rest.
     #[must_use]
     pub fn last_done(&self) -> Option<&ScrubReport> {
-        self.scrubs.iter().find(|run| run.is_whole())
+        last_done(self.scrubs.iter())
     }
 
     /// The check or repair that left something that has not been found right since: the last whole
     /// one, or one that ended before it was whole after that.
     #[must_use]
     pub fn last_found(&self) -> Option<&ScrubReport> {
-        let since = self.scrubs.iter().take_while(|run| !run.is_whole());
-        since.chain(self.last_done()).find(|run| run.left().total() > 0)
+        last_found(self.scrubs.iter())
     }
 }
 

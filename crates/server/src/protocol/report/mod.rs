@@ -23,6 +23,7 @@ pub use members::{
 };
 pub use scrubs::{
     CoveredReport, JobStatus, LimitReport, MismatchReport, ScrubLeft, ScrubRecordReport, ScrubReport,
+    last_done, last_found,
 };
 
 /// A server and its arrays.

@@ -179,6 +179,18 @@ impl ScrubReport {
     }
 }
 
+/// Of runs, the last first, the last one that went over the whole array.
+pub fn last_done<'a>(mut runs: impl Iterator<Item = &'a ScrubReport>) -> Option<&'a ScrubReport> {
+    runs.find(|run| run.is_whole())
+}
+
+/// Of runs, the last first, the one whose findings stand: the last whole one, or one since then
+/// that ended before it was whole.
+pub fn last_found<'a>(runs: impl Iterator<Item = &'a ScrubReport> + Clone) -> Option<&'a ScrubReport> {
+    let since = runs.clone().take_while(|run| !run.is_whole());
+    since.chain(last_done(runs)).find(|run| run.left().total() > 0)
+}
+
 /// A place where parity or copies do not agree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MismatchReport {

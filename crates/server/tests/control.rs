@@ -10,7 +10,7 @@ use wattle_rt::sync::OneshotSender;
 use wattle_rt::{
     Buf, BufMut, Core, Either, Listener, SimEndpoint, SimWorld, Stream, WorldConfig, oneshot, race,
 };
-use wattle_server::protocol::{Response, ServerRequest, decode, encode};
+use wattle_server::protocol::{LINE_BYTES_MAX, Response, ServerRequest, decode, encode};
 use wattle_server::socket::listen::ControlServer;
 
 /// Orders that a server has at a time.
@@ -134,5 +134,22 @@ fn clients_that_keep_the_server_waiting_make_way() {
         let asking = ask(&core, &endpoint, &ServerRequest::Status).await;
         assert_eq!(answer(&core, &asking).await, Some(done("done")));
         drop(silent);
+    });
+}
+
+#[test]
+fn an_answer_that_no_client_would_take_is_told_as_that() {
+    in_a_world(async |core, endpoint, listener| {
+        let long = "x".repeat(LINE_BYTES_MAX);
+        let _server = ControlServer::start(&core, listener, move |_| {
+            let answer = done(&long);
+            Box::pin(async move { answer })
+        });
+        let client = ask(&core, &endpoint, &stop()).await;
+        let said = answer(&core, &client).await;
+        assert!(
+            matches!(&said, Some(Response::Error(error)) if error.what.contains("bytes long")),
+            "{said:?}"
+        );
     });
 }

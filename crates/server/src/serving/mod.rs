@@ -298,7 +298,7 @@ impl Serving {
         let volumes =
             if self.has_layers() { self.offered().iter().map(volume).collect() } else { Vec::new() };
         let (server, pid, qos) = (self.server.clone(), std::process::id(), self.qos().await);
-        ServerReport {
+        let report = ServerReport {
             server,
             pid,
             arrays,
@@ -309,7 +309,8 @@ impl Serving {
             qos,
             checkpoints: self.checkpoints(),
             reservations: self.reservations(),
-        }
+        };
+        report.with_places_that_fit()
     }
 
     /// Stops one array. The last one ends the process, and the answer waits until the process has

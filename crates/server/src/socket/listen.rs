@@ -23,7 +23,9 @@ use wattle_rt::{Buf, BufMut, Core, Either, Instant, ListenError, Listener, Notif
 
 use super::directory::{check_socket_path, restrict};
 use super::trust::is_trusted;
-use crate::protocol::{ErrorReport, REQUEST_BYTES_MAX, Response, ServerRequest, decode, encode};
+use crate::protocol::{
+    ErrorReport, LINE_BYTES_MAX, REQUEST_BYTES_MAX, Response, ServerRequest, decode, encode,
+};
 
 /// For a client to send a request, and to take an answer.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
@@ -290,8 +292,22 @@ async fn receive_line(core: &Core, stream: &Stream, pending: &mut Vec<u8>) -> Re
     }
 }
 
+/// What no client would take to its end is told as that.
+fn line_of(response: &Response) -> Vec<u8> {
+    let line = encode(response);
+    if line.len() <= LINE_BYTES_MAX {
+        return line;
+    }
+    encode(&error_response(&Problem::new(
+        Code::ServerFailed,
+        format!("the answer would be {} bytes long", line.len()),
+        format!("{LINE_BYTES_MAX} bytes are the most that clients take"),
+        "serve what it serves with several servers",
+    )))
+}
+
 async fn send(core: &Core, stream: &Stream, response: &Response) -> Result<(), Lost> {
-    let bytes = vec![Buf::copy_of(&encode(response))];
+    let bytes = vec![Buf::copy_of(&line_of(response))];
     match race(core.send(stream, bytes), core.sleep(REQUEST_TIME_MAX)).await {
         Either::First(Ok(())) => Ok(()),
         Either::First(Err(_)) | Either::Second(()) => Err(Lost),

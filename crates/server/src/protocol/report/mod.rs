@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::LINE_BYTES_MAX;
 use super::reservations::ReservationReport;
 pub use array::{
     ArrayReport, BitmapReport, CacheGrowthReport, CachePauseReport, CacheReport, Counters, EventReport,
@@ -25,6 +26,10 @@ pub use scrubs::{
     CoveredReport, JobStatus, LimitReport, MismatchReport, ScrubLeft, ScrubRecordReport, ScrubReport,
     last_done, last_found,
 };
+
+/// Of what a status may be long, places where scrubs found something have at most this; the rest
+/// is much shorter.
+const PLACES_BYTES_MAX: usize = LINE_BYTES_MAX / 2;
 
 /// A server and its arrays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +63,28 @@ pub struct ServerReport {
     /// Volumes of which NVMe hosts have registered or reserved something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reservations: Vec<ReservationReport>,
+}
+
+impl ServerReport {
+    /// Lists no more places where scrubs found something than fit into an answer, of each run as
+    /// much as of any other.
+    #[must_use]
+    pub fn with_places_that_fit(mut self) -> Self {
+        let runs = self.arrays.iter_mut().flat_map(|array| &mut array.scrubs);
+        let mut runs: Vec<_> = runs.filter(|run| !run.mismatches.is_empty()).collect();
+        let each = PLACES_BYTES_MAX / runs.len().max(1);
+        for run in &mut runs {
+            let mut bytes = 0;
+            let fit = run.mismatches.iter().take_while(|place| {
+                bytes += place.bytes_max();
+                bytes <= each
+            });
+            let fit = fit.count();
+            run.truncated |= fit < run.mismatches.len();
+            run.mismatches.truncate(fit);
+        }
+        self
+    }
 }
 
 /// A checkpoint of a volume.
@@ -166,4 +193,47 @@ pub struct ThreadReport {
     pub tid: u32,
     /// Processor time since it was started.
     pub cpu_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Response, encode};
+
+    fn scrub() -> ScrubReport {
+        let place = MismatchReport {
+            array_start_byte: u64::MAX,
+            array_len_bytes: u64::MAX,
+            member_start_byte: u64::MAX,
+            member_len_bytes: u64::MAX,
+            slot: Some(u16::MAX),
+            member: Some("m".repeat(60)),
+            kind: "parity".to_owned(),
+            differ: vec![u16::MAX; 4],
+            record: Some("rotted, no source".to_owned()),
+        };
+        let run = serde_json::json!({"run": 1, "action": "check", "started": "", "outcome": "done"});
+        ScrubReport { mismatches: vec![place; 1000], ..serde_json::from_value(run).unwrap() }
+    }
+
+    fn server(arrays: usize) -> ServerReport {
+        let mut array = crate::fixtures::array("data", "raid6", &["a", "b", "c", "d"]);
+        array.scrubs = vec![scrub(), scrub()];
+        let server = serde_json::json!({"server": "data", "pid": 1, "arrays": []});
+        ServerReport { arrays: vec![array; arrays], ..serde_json::from_value(server).unwrap() }
+    }
+
+    /// Every order looks its array up in a status.
+    #[test]
+    fn a_status_of_arrays_that_disagree_in_many_places_can_be_taken() {
+        let few = server(4);
+        assert_eq!(few.clone().with_places_that_fit(), few);
+        for arrays in [20, 200] {
+            let told = server(arrays).with_places_that_fit();
+            for run in told.arrays.iter().flat_map(|array| &array.scrubs) {
+                assert!(run.truncated && !run.mismatches.is_empty() && run.mismatches.len() < 1000);
+            }
+            assert!(encode(&Response::Status(told)).len() < LINE_BYTES_MAX);
+        }
+    }
 }

@@ -221,6 +221,15 @@ pub struct MismatchReport {
     pub record: Option<String>,
 }
 
+impl MismatchReport {
+    /// What it takes in JSON, names of fields and the longest numbers included.
+    pub(super) fn bytes_max(&self) -> usize {
+        const FIELDS: usize = 320;
+        const SLOT: usize = 6;
+        FIELDS + self.member.as_ref().map_or(0, String::len) + SLOT * self.differ.len()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

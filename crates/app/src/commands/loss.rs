@@ -419,14 +419,23 @@ pub fn read_as_members(given: &[String], copies: &[MemberLoss]) -> Vec<PathBuf> 
     members.chain(given.iter().map(beside)).chain(maps).collect()
 }
 
+/// Whether two names are of one file, or will be once it is there.
+pub fn is_same_place(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let place = |path: &Path| {
+        let dir = path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
+        Some((file(dir)?, path.file_name()?.to_owned()))
+    };
+    let same_file = file(one).is_some_and(|is| file(other) == Some(is));
+    same_file || one == other || place(one).is_some_and(|is| place(other) == Some(is))
+}
+
 /// Refuses to write over a file that is read, or written otherwise.
 ///
 /// # Errors
 /// It is one of them.
 pub fn refuse_others(path: &Path, others: &[&Path]) -> Result<(), Problem> {
-    let file = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
-    let is_same = |other: &&&Path| path == **other || file(path).is_some_and(|is| file(other) == Some(is));
-    match others.iter().find(is_same) {
+    match others.iter().find(|other| is_same_place(path, other)) {
         None => Ok(()),
         Some(other) => Err(Problem::new(
             Code::OutputExists,

@@ -111,7 +111,9 @@ async fn copy(
     let map = MapFile::of(args);
     let mut read = read_beside(&args.overlay, &args.keys, &args.maps);
     read.extend(read_as_members(&args.members, &members));
-    let others: Vec<_> = read.iter().map(|path| &**path).chain([args.to.as_path(), map.path()]).collect();
+    let new_map = map.new_path();
+    let written = [args.to.as_path(), map.path(), &new_map];
+    let others: Vec<_> = read.iter().map(|path| &**path).chain(written).collect();
     let report_to = args.report.as_ref().map(|path| LossFile::create(path, target.resumed, &others));
     let report_to = report_to.transpose()?;
     let progress = progress(source.size_bytes(), target.map.bytes(Status::Finished));

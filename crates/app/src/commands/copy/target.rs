@@ -15,6 +15,7 @@ use wattle_format::rescue_map::{Phase, RescueMap, Status};
 use wattle_rt::{BufMut, Core, Device, OpenError, OwnFile};
 
 use crate::cli::{CopyArgs, choice};
+use crate::commands::loss::is_same_place;
 
 /// The largest map that is read: millions of areas.
 const MAP_BYTES_MAX: u64 = 256 << 20;
@@ -65,7 +66,7 @@ impl MapFile {
     }
 
     /// Written first, then put in the map's place: there is a whole one at any time.
-    fn new_path(&self) -> PathBuf {
+    pub fn new_path(&self) -> PathBuf {
         let mut name = self.0.clone().into_os_string();
         name.push(".new");
         PathBuf::from(name)
@@ -185,13 +186,19 @@ pub fn check(args: &CopyArgs, members: &[Member]) -> Result<(), Problem> {
             ));
         }
     }
-    let same =
-        args.to == map.0 || (args.to.exists() && args.to.canonicalize().ok() == map.0.canonicalize().ok());
-    if same {
+    if is_same_place(&args.to, &map.0) {
         return Err(Problem::new(
             Code::Usage,
             format!("--to and --map are both {}", args.to.display()),
             "the map is a file of its own",
+            "leave --map out: then it is beside the copy",
+        ));
+    }
+    if is_same_place(&args.to, &map.new_path()) {
+        return Err(Problem::new(
+            Code::Usage,
+            format!("--to is {}, where --map is written before it is put in its place", args.to.display()),
+            "the copy would be replaced by the map, and gone",
             "leave --map out: then it is beside the copy",
         ));
     }

@@ -95,3 +95,23 @@ fn no_place_of_a_source_that_lost_its_size_is_called_bad() {
     let half = SIZE_BYTES / 2;
     assert_eq!(areas, [(0..half, Status::Finished), (half..SIZE_BYTES, Status::NonTried)]);
 }
+
+/// The map is written under another name first: what is there then goes.
+#[test]
+fn a_copy_is_not_where_its_map_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("sub")).unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let check = |to: &str, map: &str| {
+        let cli = ["wattle", "copy", "--raw", "drive", "--to", &at(to), "--map", &at(map)];
+        let CliCommand::Copy(args) = Cli::try_parse_from(cli).unwrap().command else { unreachable!() };
+        target::check(&args, &[])
+    };
+    for to in ["x.map", "x.map.new", "sub/../x.map.new"] {
+        assert_eq!(check(to, "x.map").unwrap_err().code, Code::Usage, "{to}");
+    }
+    assert_eq!(check("x.new", "x.map"), Ok(()));
+    std::os::unix::fs::symlink(at("x.map.new"), at("link")).unwrap();
+    std::fs::write(at("x.map.new"), "").unwrap();
+    assert_eq!(check("link", "x.map").unwrap_err().code, Code::Usage);
+}

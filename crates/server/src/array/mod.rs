@@ -27,7 +27,7 @@ use wattle_engine::job::{Goal, JobTuning, Pace};
 use wattle_engine::units::MemberIx;
 use wattle_engine::{ArrayHandle, VolumeError};
 use wattle_engine::{ArrayStatus, ArrayTuning, FailCause};
-use wattle_rt::{Core, Instant, JoinHandle, race};
+use wattle_rt::{Core, Instant, JoinHandle, Semaphore, race};
 
 use crate::events::{EventFeed, Events, FeedArray, ServerEvent};
 use crate::history::History;
@@ -112,6 +112,10 @@ pub struct Served {
     ordered_out: Cell<Option<MemberIx>>,
     /// A command asked to stop it.
     pub stopping: Cell<bool>,
+    /// What came of it.
+    stopped: Cell<Option<Result<(), VolumeError>>>,
+    /// Held while it is being stopped.
+    one_stops: Semaphore,
 }
 
 impl Served {
@@ -183,6 +187,8 @@ impl Served {
             frozen: Cell::new(false),
             ordered_out: Cell::new(None),
             stopping: Cell::new(false),
+            stopped: Cell::new(None),
+            one_stops: Semaphore::new(1),
         });
         served.look().await;
         core.spawn(watch_failures(core.clone(), served.handle.clone(), Rc::downgrade(&served)));
@@ -207,17 +213,23 @@ impl Served {
         FeedArray { name: self.facts.name.clone(), uuid: self.facts.uuid.clone() }
     }
 
-    /// Stops it, once no member is on its way in or out.
+    /// Stops it, once no member is on its way in or out. What came of that is told to all that stop
+    /// it: the engine has nothing to say of an array that is stopped.
     ///
     /// # Errors
     /// It could not be recorded clean.
     pub async fn stop(&self) -> Result<(), VolumeError> {
+        let _turn = self.one_stops.acquire(1).await;
+        if let Some(stopped) = self.stopped.get() {
+            return stopped;
+        }
         let stopped = match &self.kept {
             Some(kept) => kept.running.stop().await,
             None => self.handle.stop(&self.core).await,
         };
         // What lies on the array cannot be written any more.
         race(self.write_history(), self.core.sleep(HISTORY_TIME_MAX)).await;
+        self.stopped.set(Some(stopped));
         stopped
     }
 

@@ -7,8 +7,8 @@ use wattle_control::{Code, Problem};
 use wattle_engine::geometry::{Geometry, Level, Params};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::Sector;
-use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec};
-use wattle_rt::{Core, DriveConfig, DriveControl, SimWorld, WorldConfig};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberSpec, VolumeError};
+use wattle_rt::{BufMut, Core, DriveConfig, DriveControl, SimWorld, WorldConfig};
 
 use super::{Served, ServedFacts};
 use crate::log::ServerLog;
@@ -112,5 +112,22 @@ fn orders_while_background_work_is_held_say_so() {
         let said = served.abort().await.unwrap();
         assert!(said.contains("ended"), "{said}");
         assert_eq!(outcomes(&served).await, [("aborted".to_owned(), 0)]);
+    });
+}
+
+/// Both commands say that it is not recorded clean.
+#[test]
+fn two_stops_of_a_broken_array_say_the_same() {
+    with_array(async |core, served, drives| {
+        drives[..2].iter().for_each(DriveControl::gone_now);
+        let volume = served.handle.volume().open(&core).unwrap();
+        let (read, _) = volume.read(0, BufMut::alloc(1 << 20)).await;
+        assert!(read.is_err() && served.handle.status(&core).await.broken);
+        let stop = || {
+            let served = served.clone();
+            core.spawn(async move { served.stop().await })
+        };
+        let (one, other) = (stop(), stop());
+        assert_eq!((one.await, other.await), (Err(VolumeError::Broken), Err(VolumeError::Broken)));
     });
 }

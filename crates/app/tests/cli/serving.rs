@@ -397,8 +397,11 @@ fn status_tells_the_numbers_that_scripts_use() {
     let room = Room::new();
     let members = room.array("6", 4);
     let pidfile = room.name("pid");
+    // Of one that was killed.
+    fs::write(&pidfile, "1\n").unwrap();
     let mut serve =
         Serve::start(&room, &["--pidfile", &pidfile, "--export", "nbd=tcp:127.0.0.1:0"], &members);
+    assert!(Serve::try_start(&room, &["--pidfile", &pidfile, "--name", "other"], &members).is_err());
     let report = serve.command(&["status", "data", "--json"]).ok().json();
     let array = &report["arrays"][0];
     assert_eq!(

@@ -101,6 +101,7 @@ pub fn run_beside(
     let server = args.name.clone().unwrap_or_else(|| found.server_name());
     let (dir, private) = runtime_place(args)?;
     let control = patiently(|| listen_for_commands(&dir, &server))?;
+    pidfile::forget(args.pidfile.as_deref());
     let endpoints = listen_for_clients(args, &dir, &server)?;
     let metrics = listen_for_metrics(args, &dir, &server, control.is_some())?;
     // Without the privilege it cannot be had, and is not needed unless a file system is mounted on

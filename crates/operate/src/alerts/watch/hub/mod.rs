@@ -280,11 +280,13 @@ impl<'a> Hub<'a> {
         let (wall, now) = (beside::wall_secs(), beside::now());
         let expected = self.clocks.0 + (now - self.clocks.1).as_secs();
         if wall.abs_diff(expected) > JUMP_SECS {
-            let way = if wall > expected { "forward" } else { "back" };
             let by = wattle_server::time::duration(wall.abs_diff(expected));
-            let text = format!(
-                "the clock jumped {way} by {by}: times in messages follow it, and nothing is told twice or left out"
-            );
+            // The clock that it is compared with stands still while the machine sleeps.
+            let what = match wall > expected {
+                true => format!("the clock jumped forward by {by}, or the machine slept for so long"),
+                false => format!("the clock jumped back by {by}"),
+            };
+            let text = format!("{what}: times in messages follow it, and nothing is told twice or left out");
             self.note(WatchNote::Note(text));
         }
         self.clocks = (wall, now);

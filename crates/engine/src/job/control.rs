@@ -282,8 +282,10 @@ impl Control {
 
     /// The array breaks, or stops: nothing that goes on, or was asked for, can be done.
     pub(super) fn end_all(&self, now: Instant, end: JobEnd) {
+        if !self.is_at_request() {
+            self.finish(now, end);
+        }
         self.drop_request(now, end);
-        self.finish(now, end);
     }
 
     /// Whether the job under way is one that was asked for.

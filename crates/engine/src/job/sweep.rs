@@ -631,11 +631,12 @@ impl<'a> Sweep<'a> {
                 if self.has_repaired() && self.home.settle_repair().await.is_err() {
                     return false;
                 }
-                self.control.request.borrow_mut().take();
                 if self.records() {
                     let recorded = self.home.finish_sums().await;
                     self.with_progress(|progress| progress.findings.sums.recorded = recorded);
                 }
+                // What was asked for has not ended before its end is told.
+                self.control.request.borrow_mut().take();
                 true
             }
         }

@@ -49,7 +49,7 @@ pub(crate) struct Control {
     pub(super) ended: Latch,
 }
 
-/// Ends of what was asked for that are remembered: who asked looks now and then, and meanwhile
+/// Ends of what was asked for that are remembered: they are looked for now and then, and meanwhile
 /// something else may be asked for, and end.
 const ASKED_ENDS_MAX: usize = 4;
 
@@ -266,7 +266,7 @@ impl Control {
     }
 
     /// What was asked for ends before it was done, if there is anything: whether there was. One
-    /// that had not begun ends, too: who asked for it waits for that.
+    /// that had not begun ends, too: its end is waited for.
     pub(super) fn drop_request(&self, now: Instant, end: JobEnd) -> bool {
         let Some(mut request) = self.request.borrow_mut().take() else { return false };
         match request.set_aside.take() {

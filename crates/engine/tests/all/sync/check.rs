@@ -353,7 +353,7 @@ fn a_check_that_a_recovery_interrupts_is_one_run_and_keeps_what_it_found() {
     }
 }
 
-/// Who asked for it waits for its end, which says how it was.
+/// Its end is waited for, and says how it was.
 #[test]
 fn a_check_that_never_begins_ends_all_the_same() {
     for (breaks, paused) in [(true, false), (true, true), (false, false), (false, true)] {

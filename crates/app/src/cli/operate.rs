@@ -7,7 +7,9 @@ use super::{Force, Json, MapArgs, Runtime, SavingArgs, name_text};
 
 /// Stops an array that is being served.
 ///
-/// Finishes what is in flight, flushes, records it clean. The last array ends its server.
+/// Finishes what is in flight, flushes, records it clean. The last array ends its server. One with
+/// volume groups or partitions stops as a whole: name an array that everything there lies on or
+/// below, or the server.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

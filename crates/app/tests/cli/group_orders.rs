@@ -89,6 +89,23 @@ fn what_a_volume_holds_stays_when_it_grows() {
     assert!(fs::read(&a).unwrap()[1 << 20..17 << 20] == before);
 }
 
+/// With a volume group a server stops as a whole: an order that names an array beside it means
+/// that array.
+#[test]
+fn an_array_beside_a_group_is_not_stopped_with_it_unasked() {
+    let room = Room::new();
+    let drive = room.device("drive", 64 * MIB);
+    group(&room, "tank", &[&drive]);
+    on(&room, "lv create tank/data -l 4", &[&drive]).ok();
+    let [first, second] = ["first", "second"].map(|name| room.device(name, 8 * MIB));
+    run(["create", "mirror", "--level", "1", &first, &second]).ok();
+    let serve = Serve::start(&room, &["--name", "lab"], &[&drive, &first, &second]);
+    serve.command(&["stop", "mirror"]).failed(3, "WTL-0116", &["tank would be stopped with it", "stop lab"]);
+    let status = serve.command(&["status", "--json"]).ok().json();
+    assert_eq!(status["arrays"][0]["name"], "mirror");
+    serve.command(&["stop", "lab"]).ok();
+}
+
 #[test]
 fn a_group_of_which_there_are_several_is_named_by_its_uuid() {
     let room = Room::new();

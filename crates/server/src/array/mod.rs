@@ -223,6 +223,11 @@ impl Served {
         if let Some(stopped) = self.stopped.get() {
             return stopped;
         }
+        // What a check or repair found until now is not lost with it.
+        if !self.scrubs.borrow().is_empty() {
+            race(self.end_what_is_asked_for(), self.core.sleep(HISTORY_TIME_MAX)).await;
+            self.wait_for_scrub_end().await;
+        }
         let stopped = match &self.kept {
             Some(kept) => kept.running.stop().await,
             None => self.handle.stop(&self.core).await,

@@ -274,13 +274,13 @@ impl Served {
         self.clearing.get() > 0 || self.handle.job_is_asked_for(&self.core).await
     }
 
-    async fn end_what_is_asked_for(&self) {
+    pub(super) async fn end_what_is_asked_for(&self) {
         self.clearing_ended.update(|count| count + 1);
         self.handle.abort_job(&self.core).await;
     }
 
     /// Until what was told to end has ended and the history has it; false if it takes longer.
-    async fn wait_for_scrub_end(&self) -> bool {
+    pub(super) async fn wait_for_scrub_end(&self) -> bool {
         let deadline = self.core.now() + ABORT_TIME_MAX;
         loop {
             let goes_on = self.is_asked_for_anything().await;

@@ -16,7 +16,7 @@ use wattle_control::lvm::allocate::free_extents;
 use wattle_control::members::MemberAccess;
 use wattle_control::running::Terms;
 use wattle_control::undo::Recorder;
-use wattle_control::{Code, Problem, Stack};
+use wattle_control::{Code, Problem, Stack, shell_word};
 use wattle_engine::geometry::LevelKind;
 use wattle_engine::units::{SECTOR_BYTES, Sector};
 use wattle_engine::volume::qos::QosSite;
@@ -318,6 +318,7 @@ impl Serving {
     async fn stop(&self, name: &str) -> Result<String, Problem> {
         let found = self.find(name);
         if self.has_layers() || found.is_err() && name == self.server {
+            self.check_all_meant(name)?;
             return self.stop_all(name).await;
         }
         let served = found?;
@@ -351,6 +352,36 @@ impl Serving {
             ended.await.unwrap_or_else(|| Err(stop_problem(&name, VolumeError::Stopped)))?;
         }
         Ok(message)
+    }
+
+    /// With volumes that lie on each other everything is stopped: an order that names an array with
+    /// which others have nothing to do does not mean them.
+    fn check_all_meant(&self, name: &str) -> Result<(), Problem> {
+        let Some(uuid) = self.find(name).ok().and_then(|served| served.facts.uuid.clone()) else {
+            return Ok(());
+        };
+        if name == self.server {
+            return Ok(());
+        }
+        let apart = self.stack.borrow().as_ref().map(|stack| layers::apart_from(stack, &uuid));
+        let (apart, groups) = apart.unwrap_or_default();
+        let is_apart =
+            |served: &&Rc<Served>| served.facts.uuid.as_ref().is_some_and(|uuid| apart.contains(uuid));
+        let arrays = self.arrays.borrow();
+        let others = arrays.iter().filter(is_apart).map(|served| served.facts.name.clone());
+        let others: Vec<_> = others.chain(groups).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        Err(Problem::new(
+            Code::InUse,
+            format!("{name} was not stopped: {} would be stopped with it", others.join(", ")),
+            "a server with volume groups or partitions stops as a whole",
+            format!(
+                "stop all of it: `wattle stop {}`; serve arrays that have nothing to do with each other apart",
+                shell_word(&self.server)
+            ),
+        ))
     }
 
     /// Volumes that lie on each other are stopped together.

@@ -17,10 +17,12 @@
 //!   brought up to date like that, and every bit since is still there (the rules are those of
 //!   assembly); otherwise all of it is written.
 //! - A device that went on without this array's members is refused: its changes would be lost
-//!   silently. Where the operator gives them up, it is another device from then on, with another
-//!   number: what it went on with may come too, and would know it.
-//! - Its place gets a device number that no member had: the number of a device that is away may
-//!   come back with it.
+//!   silently. So is one that knows none of them: it may be just old, or not. Where the operator
+//!   gives its changes up, it is another device from then on, with another number: what it went on
+//!   with may come too, and would know it.
+//! - What joins gets a device number that no member had: the number of a device that is away may
+//!   come back with it. Which one that is its id says, so that two halves of an array do not both
+//!   give the first that is free (see [`crate::md::lineage`]).
 //!
 //! Order of writes, for the code that carries it out: [`Admission::writes`] and the array's bitmap,
 //! flush; then the superblocks of all, this one among them. A crash before leaves a device that is
@@ -38,10 +40,11 @@ use wattle_format::md::{
 use wattle_format::probe;
 
 use crate::md::assemble::MemberRecovery;
+use crate::md::bitmap::BitmapBits;
 use crate::md::commit::own_bytes;
 use crate::md::create::PlannedWrite;
-use crate::md::facts::SuperblockFacts;
-use crate::md::lineage::{self, SeatedMember};
+use crate::md::facts::{BitmapContent, SuperblockFacts};
+use crate::md::lineage::{self, OwnBits, SeatedMember};
 use crate::problem::{Check, Code, Forced, Problem};
 use crate::signature::FoundSignature;
 use crate::size::Iec;
@@ -61,6 +64,8 @@ pub struct OfferedDevice {
     pub damaged: Vec<FoundSignature>,
     /// Everything else that is recognised on it.
     pub signatures: Vec<FoundSignature>,
+    /// What its bitmap says, if it has one of this array that can be read.
+    pub bitmap: Option<BitmapContent>,
 }
 
 impl OfferedDevice {
@@ -80,6 +85,7 @@ impl OfferedDevice {
             superblocks,
             damaged: damaged.iter().map(damaged_signature).collect(),
             signatures,
+            bitmap: None,
         }
     }
 
@@ -141,9 +147,8 @@ pub struct ArrayNow {
     pub empty: Vec<u16>,
     /// Slots whose member is being replaced.
     pub replacing: Vec<u16>,
-    /// The generation at which bits of its bitmap were last cleared; `None` without a bitmap whose
-    /// bits are believed.
-    pub events_cleared: Option<u64>,
+    /// What its bitmap says; `None` without one whose bits are believed.
+    pub bitmap: Option<BitmapBits>,
     /// The smallest write that the array's clients may send to its members.
     pub logical_block_bytes: u32,
     /// What the device that is offered might show of the array's content.
@@ -228,16 +233,19 @@ pub fn admit(
     let former = own.filter(|own| spare.is_none() && own.version() == template.version());
     let seat = find_seat(offer, running, place, former)?;
     check_blocks(offer, running)?;
-    let apart = former.filter(|own| went_on_alone(own, running));
+    let bits = former.map_or(OwnBits::Unclear, |own| {
+        lineage::own_bits(&facts(own), offer.bitmap.as_ref(), running.bitmap.as_ref())
+    });
+    let apart = former.filter(|own| went_on_alone(own, bits, running) || is_strange(own, running));
     if let Some(own) = apart {
-        refuse(split_brain(offer, own, template))?;
+        refuse(split_brain(offer, own, running, went_on_alone(own, bits, running)))?;
     }
     let foreign = foreign_signatures(offer, own, running);
     let superblocks = foreign_superblocks(offer, own, running);
     let is_ours = check_empty(offer, &superblocks, &foreign, &mut refuse)?;
 
     let by_regions = former.filter(|own| {
-        is_ours && apart.is_none() && seat_of(own) == Some(seat) && lacks_only_bits(own, running)
+        is_ours && apart.is_none() && seat_of(own) == Some(seat) && lacks_only_bits(own, bits, running)
     });
     let fields = match by_regions {
         Some(own) => kept_fields(own),
@@ -247,7 +255,7 @@ pub fn admit(
     let dev_number = match (spare, former) {
         (Some(spare), _) if is_only_one_with(spare.dev_number, running) => spare.dev_number,
         (None, Some(own)) if apart.is_none() && is_free(own.dev_number(), running, seat) => own.dev_number(),
-        _ => free_number(running).ok_or_else(|| no_number(offer, template))?,
+        _ => free_number(running, device_uuid).ok_or_else(|| no_number(offer, template))?,
     };
     let recovery = if by_regions.is_some() { MemberRecovery::Regions } else { MemberRecovery::Full };
     let mut superblock = superblock(template, DeviceFields { dev_number, ..fields }, seat, recovery)
@@ -334,25 +342,32 @@ fn seat_of(own: &Superblock) -> Option<Seat> {
 }
 
 /// Whether a device that was of the array was run without those that are in sync now.
-fn went_on_alone(own: &Superblock, running: &ArrayNow) -> bool {
+fn went_on_alone(own: &Superblock, bits: OwnBits, running: &ArrayNow) -> bool {
     own.events() > running.template.events()
         || own.role().slot().is_some()
-            && lineage::went_apart(&facts(own), &running.in_sync, running.template.utime().secs)
+            && lineage::went_apart(&facts(own), bits, &running.in_sync, running.template.utime().secs)
             && !was_left_so(own, running)
+}
+
+/// Whether it may have been: it was in a slot, and nothing tells where it was since.
+fn is_strange(own: &Superblock, running: &ArrayNow) -> bool {
+    own.role().slot().is_some()
+        && lineage::is_strange(&facts(own), &running.in_sync)
+        && !was_left_so(own, running)
 }
 
 /// Whether a device has all but what bits stand for. The array must be the one that it left, and
 /// not one that others made without it. It is that if the device is as this array left it; members
 /// that are in sync now may have come back since, and be unknown to it. What left before the array
 /// was assembled is judged as assembly judges it, by those that were in sync then.
-fn lacks_only_bits(own: &Superblock, running: &ArrayNow) -> bool {
+fn lacks_only_bits(own: &Superblock, bits: OwnBits, running: &ArrayNow) -> bool {
     // Bits say what was written, not what was moved when the array was given another shape.
     let shape = |of: &Superblock| (of.level(), of.layout(), of.chunk_sectors(), of.raid_disks());
-    running.events_cleared.is_some_and(|cleared| own.events() >= cleared)
+    running.bitmap.as_ref().is_some_and(|bitmap| own.events() >= bitmap.events_cleared)
         && shape(own) == shape(&running.template)
         && (own.recovery_offset().is_none() || own.features().contains(Features::RECOVERY_BITMAP))
         && (was_left_so(own, running)
-            || lineage::knows_all(&facts(own), witnesses(running), running.template.utime().secs))
+            || lineage::knows_all(&facts(own), bits, witnesses(running), running.template.utime().secs))
 }
 
 fn facts(own: &Superblock) -> SuperblockFacts {
@@ -477,15 +492,27 @@ fn already_there(offer: &OfferedDevice, member: &RunningDevice) -> Problem {
     .of_member(&offer.name)
 }
 
-fn split_brain(offer: &OfferedDevice, own: &Superblock, template: &Superblock) -> Problem {
+fn split_brain(offer: &OfferedDevice, own: &Superblock, running: &ArrayNow, is_sure: bool) -> Problem {
+    let (events, array_events) = (own.events(), running.template.events());
+    let (what, why) = if is_sure {
+        (
+            "it was run without the members of this array",
+            format!(
+                "it has {events} events and changes of its own, the array has {array_events}; what was written there would be lost"
+            ),
+        )
+    } else {
+        (
+            "it knows none of the members of this array, and may have been run without them",
+            format!(
+                "it has {events} events, the array has {array_events}, and nothing tells whether it has changes of its own, which would be lost"
+            ),
+        )
+    };
     Problem::new(
         Code::SplitBrain,
-        format!("{}: it was run without the members of this array", offer.name),
-        format!(
-            "it has {} events and changes of its own, the array has {}; what was written there would be lost",
-            own.events(),
-            template.events()
-        ),
+        format!("{}: {what}", offer.name),
+        why,
         "look at it by itself first (`wattle cat`); --force=split-brain gives its changes up",
     )
     .of_member(&offer.name)
@@ -603,16 +630,23 @@ fn is_free(dev_number: u32, running: &ArrayNow, seat: Seat) -> bool {
             || matches!(seat, Seat::Slot(slot) if role == DeviceRole::Active(slot)))
 }
 
-/// The first number behind the slots that no device has or had; if there is none, one of a device
-/// that failed.
-fn free_number(running: &ArrayNow) -> Option<u32> {
+/// A number behind the slots that no device has or had; of those that the table has room for the
+/// one that a random id says, since another half of the array gives numbers too. If there is none,
+/// one of a device that failed. In 0.90 numbers follow slots: there it is the first.
+fn free_number(running: &ArrayNow, random: Uuid) -> Option<u32> {
     let template = &running.template;
     let in_use = |number: &u32| running.devices.iter().any(|device| device.dev_number == *number);
     let numbers = || (0..wattle_format::md::max_devices(template.version())).filter(|number| !in_use(number));
     let unused = |number: &u32| template.role_of(*number) == DeviceRole::Spare;
-    numbers()
-        .filter(|number| *number >= template.raid_disks())
-        .find(unused)
+    let behind = || numbers().filter(|number| *number >= template.raid_disks()).filter(unused);
+    let has_room = |number: &u32| template.version().is_1x() && *number < template.max_devices();
+    let drawn = || {
+        let offered: Vec<_> = behind().filter(has_room).collect();
+        let first = u64::from_le_bytes(std::array::from_fn(|at| random.0[at]));
+        offered.get(first.checked_rem(offered.len() as u64)? as usize).copied()
+    };
+    drawn()
+        .or_else(|| behind().next())
         .or_else(|| numbers().find(unused))
         .or_else(|| numbers().find(|number| template.role_of(*number) == DeviceRole::Faulty))
 }

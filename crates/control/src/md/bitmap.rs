@@ -26,7 +26,7 @@
 //! What the copies say together when an array starts is decided by assembly: bits are cleared
 //! lazily, so copies may differ, and the union counts; a bit too many costs a little resync.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -39,6 +39,7 @@ use wattle_format::md::{DeviceRole, Features, Superblock, Version, defaults};
 use wattle_rt::{Buf, BufMut, Core, Device, Durability, Instant, IoError};
 
 use crate::md::assemble;
+use crate::md::facts::BitmapContent;
 use crate::md::waits::Waits;
 
 /// Where a member's copy is.
@@ -326,8 +327,6 @@ pub struct BitmapCopies {
     image: RefCell<Image>,
     copies: RefCell<BTreeMap<MemberKey, Copy>>,
     waits: Waits,
-    /// The header's `events_cleared` is not durable yet.
-    cleared_lazily: Cell<bool>,
 }
 
 /// Members in use: their seats and keys.
@@ -375,7 +374,6 @@ impl BitmapCopies {
             image: RefCell::new(image),
             copies: RefCell::new(copies),
             waits: Waits::default(),
-            cleared_lazily: Cell::new(false),
         })
     }
 
@@ -460,7 +458,6 @@ impl BitmapCopies {
         let same = self.image.borrow().header.events() == events;
         self.image.borrow_mut().put_header(|header| header.set_events(events));
         let failed = self.make_level(in_use, !same).await;
-        self.cleared_lazily.update(|lazily| lazily && same);
         self.left_behind(in_use, &failed);
         done(failed)
     }
@@ -486,27 +483,27 @@ impl BitmapCopies {
     pub async fn unmark(&self, in_use: &InUse, regions: &[u64]) -> Result<(), MemberSet> {
         let mut failed = self.make_level(in_use, false).await;
         let events = self.image.borrow().header.events();
-        let known = self.image.borrow().header.events_cleared();
-        if known < events || self.cleared_lazily.get() {
-            self.image.borrow_mut().put_header(|header| header.set_events_cleared(known.max(events)));
+        let mut durability = Durability::Cached;
+        if self.image.borrow().header.events_cleared() < events {
+            self.image.borrow_mut().put_header(|header| header.set_events_cleared(events));
             // Without this a member that left before would be taken for one that lacks nothing
-            // here. A block is written whole or not at all, so bits beside the header need not wait
-            // for it.
+            // here, and one that has it alone after a crash for one that went on by itself. A block
+            // is written whole or not at all, so bits beside the header need not wait for it.
             let beside = |(_, key): &(MemberIx, MemberKey)| {
                 let copies = self.copies.borrow();
                 let blocks = copies.get(key).map(|copy| Image::blocks_of(regions, copy.place.block_bytes()));
                 blocks.is_some_and(|blocks| blocks.into_iter().eq([0]))
             };
-            let lazily = in_use.iter().all(beside);
-            self.cleared_lazily.set(lazily);
-            if !lazily {
+            if in_use.iter().all(beside) {
+                durability = Durability::Fua;
+            } else {
                 failed = failed.union(&self.write(in_use, |_| BTreeSet::from([0]), Durability::Fua).await);
             }
         }
         if failed.is_empty() {
             self.image.borrow_mut().set(regions, false);
             let write = |place: &BitmapPlace| Image::blocks_of(regions, place.block_bytes());
-            failed = self.write(in_use, write, Durability::Cached).await;
+            failed = self.write(in_use, write, durability).await;
         }
         self.left_behind(in_use, &failed);
         done(failed)
@@ -602,6 +599,23 @@ fn check_room(place: &BitmapPlace, image_bytes: usize) -> Result<(), BitmapUnusa
         return Ok(());
     }
     Err(BitmapUnusable::NoRoom { need_bytes: image_bytes as u64, room_bytes: place.room_bytes })
+}
+
+/// What the bitmap says that a device's superblock names, if it has no more bits than these; `None`
+/// if it is none of this array, or cannot be read.
+pub(crate) async fn content_on(
+    core: &Core,
+    device: &Device,
+    superblock: &Superblock,
+    bits: u64,
+) -> Option<BitmapContent> {
+    if !superblock.features().contains(Features::BITMAP) {
+        return None;
+    }
+    let bytes = read_copy(core, &BitmapPlace::of(device, superblock)?, bits).await?;
+    let header = Header::decode(&bytes).ok()?;
+    let is_ours = header.uuid() == superblock.stored_uuid() && header.one_bit_per_chunk();
+    if is_ours { BitmapContent::of(&header, &bytes) } else { None }
 }
 
 /// A copy as it is on a member, as far as there are bits; `None` if it cannot be read.

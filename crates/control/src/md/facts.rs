@@ -4,6 +4,7 @@
 //! Numbers are as the superblock states them and may still be nonsense; `assemble` checks them
 //! against each other and the geometry. All sectors have 512 bytes.
 
+use wattle_engine::Regions;
 pub use wattle_format::md::{DeviceRole, Features, Reshape, Uuid, Version};
 use wattle_format::md::{SuperblockFields, bitmap, ppl};
 
@@ -179,6 +180,11 @@ impl BitmapContent {
     #[must_use]
     pub fn regions(&self) -> u64 {
         self.covered_sectors.div_ceil(self.region_sectors.max(1))
+    }
+
+    /// Whether it has a bit for each of these regions, and no other.
+    pub(crate) fn is_laid_out_as(&self, regions: &Regions) -> bool {
+        (self.region_sectors, self.covered_sectors) == (regions.size().0, regions.total().0)
     }
 
     /// The regions whose bit is set, ascending.

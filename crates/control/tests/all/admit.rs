@@ -3,10 +3,14 @@
 
 use wattle_control::admit::{Admission, ArrayNow, OfferedDevice, RunningDevice, Seat, WantedSeat, admit};
 use wattle_control::assemble::MemberRecovery;
+use wattle_control::bitmap::BitmapBits;
 use wattle_control::create::PlannedWrite;
+use wattle_control::facts::BitmapContent;
 use wattle_control::lineage::SeatedMember;
 use wattle_control::signature::FoundSignature;
 use wattle_control::{Check, Code, Forced, Problem};
+use wattle_engine::Regions;
+use wattle_engine::units::Sector;
 use wattle_format::md::create::{NewArray, superblock};
 use wattle_format::md::{
     BadBlockArea, DeviceFields, DeviceFlags, DeviceRole, Features, PplArea, Superblock, Timestamp, Uuid,
@@ -14,8 +18,11 @@ use wattle_format::md::{
 };
 use wattle_format::probe::SignatureKind;
 
+use crate::support::bits_of;
+
 const SECTORS: u64 = 16384;
-const NEW_UUID: Uuid = Uuid([0xee; 16]);
+/// Its number is the first that is free.
+const NEW_UUID: Uuid = Uuid(*b"\0\0\0\0\0\0\0\0new one.");
 
 #[derive(Clone, Copy)]
 struct Kind {
@@ -116,7 +123,12 @@ fn running(kind: Kind) -> ArrayNow {
         left_with: Vec::new(),
         empty: vec![3],
         replacing: Vec::new(),
-        events_cleared: kind.bitmap.then_some(15),
+        bitmap: kind.bitmap.then(|| {
+            let BitmapContent { region_sectors, covered_sectors, events_cleared, .. } = bitmap(15, &[]);
+            let mut regions = Regions::new(Sector(region_sectors), Sector(covered_sectors));
+            [1, 5].into_iter().for_each(|region| regions.insert(region));
+            BitmapBits { regions, events_cleared, stale: false }
+        }),
         logical_block_bytes: 512,
         shown: Vec::new(),
     }
@@ -130,6 +142,20 @@ fn offer(size_sectors: u64, superblocks: Vec<Superblock>) -> OfferedDevice {
         superblocks,
         damaged: Vec::new(),
         signatures: Vec::new(),
+        bitmap: Some(bitmap(15, &[5])),
+    }
+}
+
+/// What the bitmap of a device that was of the array says.
+fn bitmap(events_cleared: u64, set: &[u64]) -> BitmapContent {
+    BitmapContent {
+        events: 30,
+        events_cleared,
+        stale: false,
+        region_sectors: 128,
+        covered_sectors: 14336,
+        sweep_secs: 5,
+        bits: bits_of(set),
     }
 }
 
@@ -425,7 +451,7 @@ fn what_makes_a_returning_member_like_a_new_one() {
     assert_eq!(full(parted, &whole, WantedSeat::Any), Seat::Slot(3), "member 0 was not with it");
     assert_eq!(full(former(kind, 2), &whole, WantedSeat::Replace(0)), Seat::Replacement(0), "another slot");
     assert_eq!(full(former(kind, 2), &whole, WantedSeat::Spare), Seat::Spare);
-    let no_bitmap = ArrayNow { events_cleared: None, ..whole.clone() };
+    let no_bitmap = ArrayNow { bitmap: None, ..whole.clone() };
     assert_eq!(full(former(kind, 2), &no_bitmap, WantedSeat::Any), Seat::Slot(3));
     // Reshaped while it was away: bits say nothing of what was moved.
     let shapes: [fn(&mut Superblock); 4] = [
@@ -441,6 +467,50 @@ fn what_makes_a_returning_member_like_a_new_one() {
     }
     let taken = ArrayNow { empty: vec![1], in_sync: seated(kind, &[0, 2, 3]), ..whole };
     assert_eq!(full(former(kind, 2), &taken, WantedSeat::Any), Seat::Slot(1), "its slot is somebody else's");
+}
+
+/// Its table knows every member, but so would it with others that have their numbers.
+#[test]
+fn a_member_whose_bits_tell_of_another_history_is_not_taken_back_silently() {
+    let kind = Kind { bitmap: true, ..RAID5 };
+    let offer =
+        |bitmap: Option<BitmapContent>| OfferedDevice { bitmap, ..offer(SECTORS, vec![former(kind, 2)]) };
+    let recovery = |bitmap| {
+        let admission = ask(&offer(bitmap), &running(kind), WantedSeat::Any);
+        admission.map(|admission| admission.recovery).map_err(|problem| problem.code)
+    };
+    assert_eq!(recovery(Some(bitmap(15, &[1]))), Ok(MemberRecovery::Regions));
+    assert_eq!(recovery(Some(bitmap(17, &[]))), Err(Code::SplitBrain), "it cleared what the array did not");
+    assert_eq!(recovery(Some(bitmap(14, &[1]))), Err(Code::SplitBrain), "the array did, and without it");
+    assert_eq!(recovery(Some(bitmap(15, &[1, 2]))), Err(Code::SplitBrain), "it wrote what the array did not");
+    assert_eq!(recovery(None), Ok(MemberRecovery::Full), "nothing is known");
+    // As this array left it, whatever it says.
+    let left = ArrayNow { left_with: vec![former(kind, 2)], ..running(kind) };
+    let admission = ask(&offer(Some(bitmap(15, &[1, 2]))), &left, WantedSeat::Any).unwrap();
+    assert_eq!(admission.recovery, MemberRecovery::Regions);
+}
+
+/// Two halves of an array give numbers without knowing of each other.
+#[test]
+fn numbers_that_are_given_follow_the_ids_of_devices() {
+    let given = |id: u8, running: &ArrayNow| {
+        let uuid = Uuid([id; 16]);
+        let admission = admit(&offer(SECTORS, Vec::new()), running, WantedSeat::Any, uuid, Forced::default());
+        let number = admission.unwrap().dev_number;
+        assert!((4..128).contains(&number), "behind the slots, and in the table: {number}");
+        number
+    };
+    let numbers: std::collections::BTreeSet<_> = (0..100).map(|id| given(id, &running(RAID5))).collect();
+    assert!(numbers.len() > 30, "{numbers:?}");
+    // No two devices have one.
+    let mut crowded = running(RAID5);
+    crowded.devices.extend((4..127).map(|dev_number| RunningDevice {
+        name: format!("s{dev_number}"),
+        dev_number,
+        device_uuid: None,
+        spare: true,
+    }));
+    assert!((0..9).all(|id| given(id, &crowded) == 127));
 }
 
 /// Member 0 had failed when member 2 left, and came back before it.
@@ -532,8 +602,9 @@ fn a_member_that_went_on_with_other_devices_is_known_by_their_numbers() {
         refused(&filled, &running(kind));
     }
 
-    // One that left when members were there that others have replaced since is just old, unless it
-    // was written later than the array.
+    // One that left when members were there that others have replaced since may be just old: the
+    // operator knows. What joined before it left its table has as a number that is free once it
+    // goes on without that.
     let kind = Kind { bitmap: true, ..RAID5 };
     let renewed = ArrayNow {
         in_sync: vec![joined(0, 6), joined(1, 7), joined(2, 8)],
@@ -541,7 +612,10 @@ fn a_member_that_went_on_with_other_devices_is_known_by_their_numbers() {
         ..running(kind)
     };
     let old = former(kind, 3);
-    let taken = ask(&offer(SECTORS, vec![old.clone()]), &renewed, WantedSeat::Any).unwrap();
+    let back = offer(SECTORS, vec![old.clone()]);
+    refuses(ask(&back, &renewed, WantedSeat::Any), Code::SplitBrain, "may have been run without them");
+    let forced = Forced::default().with(Check::SplitBrain);
+    let taken = admit(&back, &renewed, WantedSeat::Any, NEW_UUID, forced).unwrap();
     assert_eq!((taken.seat, taken.recovery), (Seat::Slot(3), MemberRecovery::Full));
     let mut later = old;
     later.set_utime(Timestamp { secs: renewed.template.utime().secs + 1, micros: 0 });

@@ -7,7 +7,7 @@ use wattle_control::assemble::{
 };
 use wattle_control::facts::{
     BitmapContent, BitmapFacts, CLEAN, DeviceRole, Features, MemberFacts, PplFacts, PplNewest,
-    SuperblockFacts, Version,
+    SuperblockFacts, Uuid, Version,
 };
 use wattle_control::reason::Reason;
 use wattle_control::{Check, Code, Forced};
@@ -521,6 +521,76 @@ fn nobody_comes_back_into_a_slot_that_is_taken_or_from_a_run_of_its_own() {
     let assembly = decide(&members);
     assert_eq!((refusals(&assembly), assembly.re_addable), (vec![Code::SplitBrain], vec![]));
     assert_eq!(decide(&array(5, 4)).re_addable, []);
+}
+
+/// Each half of an array may have got a device with the number and in the slot of one of the other
+/// half: then the superblocks know each other, and only bits tell. They tell nothing where drives
+/// lost what they had not written yet, or in a crash.
+#[test]
+fn bits_tell_a_half_that_went_on_from_a_member_that_just_left() {
+    let bits = |member: &mut MemberFacts, events_cleared, set: &[u64]| {
+        bitmap_of(member).events_cleared = events_cleared;
+        bitmap_of(member).bits = bits_of(set);
+    };
+    let outcome = |behind, change: &dyn Fn(&mut MemberFacts)| {
+        let mut members = left_behind(behind, DeviceRole::Spare);
+        change(&mut members[3]);
+        let assembly = decide(&members);
+        match assembly.access {
+            Access::Refused(_) => Err(refusals(&assembly)),
+            _ => Ok(assembly.re_addable[0].recovery),
+        }
+    };
+    let apart = || Err(vec![Code::SplitBrain]);
+    assert_eq!(outcome(4, &|own| bits(own, 12, &[])), apart(), "it cleared what the array did not");
+    assert_eq!(outcome(4, &|own| bits(own, 9, &[5])), apart(), "the array did so, and it was not there");
+    assert_eq!(outcome(4, &|own| bits(own, 10, &[5, 6])), apart(), "it wrote what the array did not");
+    assert_eq!(outcome(4, &|own| bits(own, 10, &[])), Ok(MemberRecovery::Regions), "it has missed that");
+
+    // The generation in which it left is that of the last clearing, or Linux has taken one back.
+    for behind in [10, 9] {
+        for (events_cleared, set) in [(11, &[][..]), (4, &[5, 6, 7]), (10, &[5, 6])] {
+            let recovery = outcome(behind, &|own| bits(own, events_cleared, set));
+            assert_eq!(recovery, Ok(MemberRecovery::Regions), "{behind} {events_cleared} {set:?}");
+        }
+    }
+
+    type Change = fn(&mut MemberFacts);
+    let unclear: [Change; 6] = [
+        // A crash, in which the bit came to this one only.
+        |own| own.superblock.resync_offset = 0,
+        // It was being filled, and mdadm had set every bit.
+        |own| own.superblock.recovery_offset = Some(64),
+        // Something ran it that did not keep the bitmap.
+        |own| bitmap_of(own).events = own.superblock.events - 1,
+        |own| bitmap_of(own).stale = true,
+        // It has another one.
+        |own| bitmap_of(own).region_sectors = 256,
+        |own| own.bitmap_content = None,
+    ];
+    for (nth, change) in unclear.into_iter().enumerate() {
+        let recovery = outcome(4, &|own| {
+            bits(own, 10, &[5, 6]);
+            change(own);
+        });
+        assert_eq!(recovery, Ok(MemberRecovery::Full), "{nth}");
+    }
+}
+
+/// One event apart two devices have one number: no array gives one again so soon.
+#[test]
+fn another_device_with_the_number_of_the_freshest_is_of_another_half() {
+    for behind in [0, 1] {
+        let mut members = array(5, 4);
+        let mut other = members[0].clone();
+        other.name = "other".to_owned();
+        other.superblock.device_uuid = Some(Uuid([0xdd; 16]));
+        members.push(other);
+        members[4].superblock.events -= behind;
+        each(&mut members[1..4], |superblock| superblock.events -= 1);
+        let codes = refusals(&decide(&members));
+        assert!(codes.contains(&Code::SplitBrain), "{behind}: {codes:?}");
+    }
 }
 
 /// Of two that were in the slot, the one that left later lacks less.

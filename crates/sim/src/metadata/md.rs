@@ -268,6 +268,7 @@ pub fn newcomer(plan: &SitePlan, version: Version, drives: &[Device], drive: usi
         superblocks: read(plan, version, drive, false).into_iter().collect(),
         damaged: Vec::new(),
         signatures: Vec::new(),
+        bitmap: None,
     };
     Newcomer { offer, device: drives[drive].clone(), device_uuid: device_uuid(drive) }
 }

@@ -90,7 +90,7 @@ pub fn of_superblock(found: &SuperblockFields) -> Vec<Field> {
         resync_offset(found.resync_offset()),
         shown("sb_csum", stored_checksum, checksum_verdict),
         plain("max_dev", found.max_devices()),
-        plain("dev_roles", dev_roles(found)),
+        shown("dev_roles", dev_roles(found), in_runs(&dev_roles(found))),
     ];
     fields.extend(optional(found));
     fields
@@ -168,6 +168,15 @@ fn dev_roles(found: &SuperblockFields) -> Vec<String> {
     let used = roles.iter().rposition(|role| *role != DeviceRole::Spare).map_or(0, |last| last + 1);
     let used = used.max(found.dev_number().saturating_add(1) as usize).min(roles.len());
     roles[..used].iter().map(|entry| role(*entry)).collect()
+}
+
+/// Numbers are given anywhere in the table, and what lies between them is all spare.
+fn in_runs(roles: &[String]) -> String {
+    let runs = roles.chunk_by(|one, next| one == next).flat_map(|run| match run {
+        [role, _, _, _, ..] => vec![format!("{} x {role:?}", run.len())],
+        few => few.iter().map(|role| format!("{role:?}")).collect(),
+    });
+    format!("[{}]", runs.collect::<Vec<_>>().join(","))
 }
 
 fn device_flags(flags: DeviceFlags) -> Vec<&'static str> {

@@ -5,8 +5,9 @@ use std::cmp::Reverse;
 use wattle_engine::geometry::Level;
 
 use super::reasons::Reasons;
+use super::sync::{bits_of_array, bits_on};
 use crate::md::facts::{DeviceRole, MemberFacts, SuperblockFacts, Version};
-use crate::md::lineage::{SeatedMember, Standing, standing, went_apart};
+use crate::md::lineage::{SeatedMember, Standing, numbers_tell, own_bits, standing, went_apart};
 use crate::md::reason::Reason;
 use crate::md::verdict::Verdict;
 
@@ -148,8 +149,9 @@ pub(super) fn check_agreement(
 ///
 /// A current member that does not know the freshest one was not there when that one was last
 /// written, whatever its events say; unless that one is being filled, so cannot have gone on by
-/// itself: then it missed the update that took that one in. A stale member is evidence only if it
-/// knows *no* current member (see [`crate::md::lineage`]).
+/// itself: then it missed the update that took that one in. Nor is another device with the number
+/// of the freshest one known: no number is given again within one event. A stale member is evidence
+/// only if it knows *no* current member, or if its bits say so (see [`crate::md::lineage`]).
 pub(super) fn check_split_brain(
     members: &[MemberFacts],
     verdicts: &mut [Verdict],
@@ -163,17 +165,24 @@ pub(super) fn check_split_brain(
         Some(SeatedMember::new(&member.superblock, verdict.slot()?))
     };
     let current: Vec<_> = members.iter().zip(&*verdicts).filter_map(seated).collect();
+    let bits = bits_of_array(members, verdicts, array);
     for (member, verdict) in members.iter().zip(verdicts) {
         let own = &member.superblock;
         let separate = match verdict {
             Verdict::Fresh { .. } | Verdict::Rebuilding { .. } => {
-                let is_known = !matches!(standing(own, &freshest), Standing::Out | Standing::Unknown);
+                let is_known = match standing(own, &freshest) {
+                    Standing::Working => true,
+                    Standing::InItsPlace => !numbers_tell(own),
+                    Standing::Out | Standing::Unknown => false,
+                };
                 !is_known && array.recovery_offset.is_none()
             }
             // One event behind, the freshest table may have it as a spare: it was not there when
             // that was written.
             Verdict::Faulty { .. } | Verdict::Stale { slot: Some(_), .. } | Verdict::Spare => {
-                matches!(own.own_role(), DeviceRole::Active(_)) && went_apart(own, &current, array.utime_secs)
+                let bits = own_bits(own, bits_on(member), bits.as_ref());
+                matches!(own.own_role(), DeviceRole::Active(_))
+                    && went_apart(own, bits, &current, array.utime_secs)
             }
             _ => false,
         };

@@ -24,10 +24,11 @@ use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use super::reasons::Reasons;
 use super::slots::{Filled, not_in_sync};
 use super::{Bitmap, BitmapDistrust, MemberRecovery, Needs, ReAddCandidate, Slot, SyncState};
+use crate::md::bitmap::BitmapBits;
 use crate::md::facts::{
     BitmapContent, BitmapFacts, CLEAN, DeviceRole, Features, MemberFacts, PplNewest, SuperblockFacts,
 };
-use crate::md::lineage::{SeatedMember, knows_all};
+use crate::md::lineage::{SeatedMember, knows_all, own_bits};
 use crate::md::reason::Reason;
 use crate::md::verdict::Verdict;
 use crate::problem::Check;
@@ -111,6 +112,36 @@ pub(super) fn bitmap(
         None => trusted.iter().map(|content| content.events_cleared).max().unwrap_or(array.events),
     };
     Some(Bitmap { distrust, set, events_cleared, sweep_secs: newest.sweep_secs })
+}
+
+/// What the copies say that are as new as the superblocks, whatever the geometry is: for what they
+/// tell of members that left. `None` if no copy is, or they are laid out differently.
+pub(super) fn bits_of_array(
+    members: &[MemberFacts],
+    verdicts: &[Verdict],
+    array: &SuperblockFacts,
+) -> Option<BitmapBits> {
+    let whole = members.iter().zip(verdicts).filter(|(_, verdict)| matches!(verdict, Verdict::Fresh { .. }));
+    let mut copies = whole
+        .filter_map(|(member, _)| bits_on(member))
+        .filter(|content| content.events >= array.events && !content.stale && content.region_sectors > 0);
+    let first = copies.next()?;
+    let mut regions = Regions::new(Sector(first.region_sectors), Sector(first.covered_sectors));
+    let mut events_cleared = 0;
+    for content in [first].into_iter().chain(copies) {
+        if !content.is_laid_out_as(&regions) {
+            return None;
+        }
+        content.set().for_each(|region| regions.insert(region));
+        events_cleared = events_cleared.max(content.events_cleared);
+    }
+    Some(BitmapBits { regions, events_cleared, stale: false })
+}
+
+/// A member's copy of a bitmap with one bit for each region.
+pub(super) fn bits_on(member: &MemberFacts) -> Option<&BitmapContent> {
+    let has_bits = matches!(member.bitmap, BitmapFacts::Version(3 | 4));
+    member.bitmap_content.as_ref().filter(|_| has_bits)
 }
 
 /// Where an array with a lockless bitmap (version 6) need not agree, whatever its superblocks say:
@@ -276,9 +307,10 @@ fn logs_tell_all(members: &[MemberFacts], slots: &[Slot]) -> bool {
 
 /// Members that the array went on without and whose slot is empty, those with the most events
 /// first. Such a member lacks only what the bitmap has bits for if it is as new as the bits' last
-/// clearing, was whole when it left, and knew every member that is in sync now: one that did not
-/// was in a run of the array that these members were not in. Metadata 0.90 does not tell members
-/// from others that were in their slots, so there it may lack anything.
+/// clearing, was whole when it left, knew every member that is in sync now, and its own bits say
+/// the same: one that did not was in a run of the array that these members were not in (see
+/// [`crate::md::lineage`]). Metadata 0.90 does not tell members from others that were in their
+/// slots, so there it may lack anything.
 pub(super) fn re_addable(
     members: &[MemberFacts],
     verdicts: &[Verdict],
@@ -291,6 +323,8 @@ pub(super) fn re_addable(
         _ => None,
     };
     let in_sync: Vec<_> = (0..).zip(slots).filter_map(seated).collect();
+    let trusted = bitmap.filter(|bitmap| bitmap.distrust.is_none());
+    let bits = trusted.map(BitmapBits::from);
     let returning = (0..members.len()).filter_map(|member| {
         let own = &members[member].superblock;
         if !matches!(verdicts[member], Verdict::Stale { .. } | Verdict::Faulty { .. } | Verdict::Spare) {
@@ -300,7 +334,6 @@ pub(super) fn re_addable(
         if slots.get(usize::from(slot)) != Some(&Slot::Missing) || own.has(Features::REPLACEMENT) {
             return None;
         }
-        let trusted = bitmap.filter(|bitmap| bitmap.distrust.is_none());
         // Of another time, its count of events tells nothing about what it lacks.
         let is_copy = matches!(verdicts[member], Verdict::Stale { events_behind: 0, .. });
         let by_regions = !is_copy
@@ -308,7 +341,7 @@ pub(super) fn re_addable(
             && own.recovery_offset.is_none()
             // Bits say what was written, not what was moved when the array got more slots.
             && own.raid_disks == array.raid_disks
-            && knows_all(own, &in_sync, array.utime_secs);
+            && knows_all(own, own_bits(own, bits_on(&members[member]), bits.as_ref()), &in_sync, array.utime_secs);
         Some(ReAddCandidate {
             member,
             slot,

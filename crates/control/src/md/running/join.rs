@@ -15,10 +15,11 @@ use crate::events::{ArrayEvent, EventPlace, Filling};
 use crate::md::admit::{self, Admission, ArrayNow, OfferedDevice, Seat, WantedSeat, admit};
 use crate::md::assemble::MemberRecovery;
 use crate::md::badblocks::{self, in_data};
+use crate::md::bitmap;
 use crate::md::bookkeeping;
 use crate::md::commit::{self, MdMetadata};
 use crate::md::create::PlannedWrite;
-use crate::md::facts::SuperblockFacts;
+use crate::md::facts::{BitmapContent, SuperblockFacts};
 use crate::md::lineage::SeatedMember;
 use crate::md::ppl;
 use crate::problem::{Code, Forced, Problem, shell_word};
@@ -106,7 +107,8 @@ impl RunningArray {
         terms: Terms<'_>,
     ) -> Result<Seat, Problem> {
         let books = self.books()?;
-        let Newcomer { offer, device, device_uuid } = newcomer;
+        let Newcomer { mut offer, device, device_uuid } = newcomer;
+        offer.bitmap = self.bitmap_on(&device, &offer).await;
         // A spare that is offered again is one device still: known twice, it would be written as
         // two.
         let spare = spare.or_else(|| self.spare_on(&device));
@@ -205,6 +207,14 @@ impl RunningArray {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// What the bitmap of a device that was of the array says.
+    async fn bitmap_on(&self, device: &Device, offer: &OfferedDevice) -> Option<BitmapContent> {
+        let books = self.books.as_ref()?;
+        let bits = books.bitmap()?.bits().regions.count();
+        let own = books.state().devices().find_map(|(_, superblock)| offer.own(superblock).cloned())?;
+        bitmap::content_on(&self.core, device, &own, bits).await
     }
 
     /// The spare on a device, if it is one.
@@ -343,7 +353,7 @@ impl RunningArray {
             left_with: state.left_with().cloned().collect(),
             empty: slots_where(&|slot| !state_in(slot).is_some_and(MemberState::writable)),
             replacing: slots_where(&|slot| state_in(slots + slot).is_some_and(MemberState::writable)),
-            events_cleared: books.bitmap().map(|bitmap| bitmap.bits().events_cleared),
+            bitmap: books.bitmap().map(|bitmap| bitmap.bits()),
             logical_block_bytes: self.block_bytes,
             shown: Vec::new(),
         })

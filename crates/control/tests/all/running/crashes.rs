@@ -181,6 +181,7 @@ async fn life(core: Core, claimed: Claimed, blank: Device, told: Arc<Mutex<(u8, 
             superblocks: Vec::new(),
             damaged: Vec::new(),
             signatures: Vec::new(),
+            bitmap: None,
         };
         let newcomer = Newcomer { offer, device: blank, device_uuid: UUID };
         let replaced = array.names()[0].clone().unwrap();

@@ -3,10 +3,12 @@
 //!
 //! The oracle: all that a device was whole with when it was last stopped is one content. What a
 //! start shows is a content of one of the devices that were given, whole, and so is what every
-//! member in sync holds at the end: two histories are never mixed.
+//! member in sync holds at the end: two histories are never mixed. Nor is one given up unasked:
+//! what a member held before is a past of what it holds now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
@@ -17,6 +19,41 @@ const REGIONS: usize = 16;
 
 /// What each region holds.
 type Content = [u8; REGIONS];
+
+/// What a device holds, and the writes that it came of.
+#[derive(Clone, Debug, PartialEq)]
+struct Held {
+    content: Content,
+    past: Vec<usize>,
+}
+
+impl Held {
+    fn write(&mut self, region: usize, byte: u8) {
+        static WRITES: AtomicUsize = AtomicUsize::new(0);
+        self.content[region] = byte;
+        self.past.push(WRITES.fetch_add(1, Ordering::Relaxed));
+    }
+}
+
+/// Which numbers devices get that join.
+#[derive(Clone, Copy)]
+enum Numbers {
+    /// As they come.
+    Drawn,
+    /// What joins gets the number of what is away, in every half.
+    Equal,
+}
+
+impl Numbers {
+    /// The id of a device that joins, which its number is chosen by.
+    fn device_uuid(self, random: &mut Random) -> Uuid {
+        let mut uuid: [u8; 16] = std::array::from_fn(|_| random.below(256) as u8);
+        if let Self::Equal = self {
+            uuid[..8].fill(7);
+        }
+        Uuid(uuid)
+    }
+}
 
 struct Random(u64);
 
@@ -41,21 +78,44 @@ struct Life {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Write { region: usize, byte: u8 },
-    Add { device: usize, forced: Forced },
-    Fail { slot: usize, removes: bool },
+    Write {
+        region: usize,
+        byte: u8,
+    },
+    Add {
+        device: usize,
+        uuid: Uuid,
+        forced: Forced,
+    },
+    Fail {
+        slot: usize,
+        removes: bool,
+    },
+    /// Long enough that bits are cleared.
+    Rest,
 }
 
 impl Life {
-    /// How half of all histories begin: each half goes on alone, one with a new partner.
-    fn alone(random: &mut Random, device: usize, partner: Option<usize>) -> Self {
-        let writes = (0..1 + random.below(4))
-            .map(|_| Step::Write { region: random.below(REGIONS), byte: 1 + random.below(255) as u8 });
-        let add = partner.map(|device| Step::Add { device, forced: Forced::default() });
-        Self { given: vec![device], forced: Forced::default(), steps: writes.chain(add).collect() }
+    /// Each half of an array goes on alone, one with a new partner.
+    fn alone(random: &mut Random, device: usize, partner: Option<(usize, Numbers)>, rests: bool) -> Self {
+        let mut steps: Vec<_> = (0..1 + random.below(4)).map(|_| Step::write(random)).collect();
+        if let Some((device, numbers)) = partner {
+            steps.push(Step::Add { device, uuid: numbers.device_uuid(random), forced: Forced::default() });
+            steps.extend((0..random.below(2)).map(|_| Step::write(random)));
+        }
+        steps.extend(rests.then_some(Step::Rest));
+        Self { given: vec![device], forced: Forced::default(), steps }
     }
 
-    fn draw(random: &mut Random, used: &[usize]) -> Self {
+    /// Another device takes the place of one.
+    fn replace(random: &mut Random, given: Vec<usize>, device: usize, numbers: Numbers) -> Self {
+        let forced = Forced::default();
+        let uuid = numbers.device_uuid(random);
+        let steps = vec![Step::Fail { slot: 1, removes: true }, Step::Add { device, uuid, forced }];
+        Self { given, forced, steps }
+    }
+
+    fn draw(random: &mut Random, used: &[usize], numbers: Numbers) -> Self {
         let mut given: Vec<_> = used.iter().copied().filter(|_| random.below(3) > 0).collect();
         if given.is_empty() {
             given.push(used[random.below(used.len())]);
@@ -65,11 +125,21 @@ impl Life {
         };
         let forced = may(random, Check::SplitBrain);
         let steps = (0..random.below(6)).map(|_| match random.below(5) {
-            0 => Step::Add { device: random.below(DEVICES), forced: may(random, Check::SplitBrain) },
+            0 => Step::Add {
+                device: random.below(DEVICES),
+                uuid: numbers.device_uuid(random),
+                forced: may(random, Check::SplitBrain),
+            },
             1 => Step::Fail { slot: random.below(2), removes: random.below(2) == 0 },
-            _ => Step::Write { region: random.below(REGIONS), byte: 1 + random.below(255) as u8 },
+            _ => Step::write(random),
         });
         Self { given, forced, steps: steps.collect() }
+    }
+}
+
+impl Step {
+    fn write(random: &mut Random) -> Self {
+        Self::Write { region: random.below(REGIONS), byte: 1 + random.below(255) as u8 }
     }
 }
 
@@ -116,8 +186,14 @@ async fn settled(core: &Core, array: &RunningArray) {
 
 /// Plays a life; what devices hold in the end, by name: those that failed what there was then, and
 /// behind them the members that are in sync; nothing in particular if they were not whole. `None`
-/// if it was refused.
-fn play(life: Life, names: &[String], allowed: Vec<Content>) -> Option<Vec<(String, Option<Content>)>> {
+/// if it was refused. `known` is what devices hold at the start, and `keeps_pasts` whether what was
+/// not given up must be a past of what there is now.
+fn play(
+    life: Life,
+    names: &[String],
+    known: BTreeMap<String, Option<Held>>,
+    keeps_pasts: bool,
+) -> Option<Vec<(String, Option<Held>)>> {
     let names = names.to_vec();
     on_a_core(async move |core| {
         let given: Vec<_> = life.given.iter().map(|at| names[*at].clone()).collect();
@@ -129,87 +205,151 @@ fn play(life: Life, names: &[String], allowed: Vec<Content>) -> Option<Vec<(Stri
         let array = RunningArray::new(&core, &MemberAccess::local(), "t", started);
         core.spawn(keep(array.clone()));
         settled(&core, &array).await;
-        let mut now = content(&core, &array).await;
-        assert!(allowed.contains(&now), "{life:?}: nothing that was given holds {now:?}");
+        let shown = content(&core, &array).await;
+        let allowed = given.iter().filter_map(|name| known[name].as_ref());
+        let base = allowed.filter(|held| held.content == shown).max_by_key(|held| held.past.len());
+        let mut now = base.unwrap_or_else(|| panic!("{life:?}: nothing given holds {shown:?}")).clone();
+        let mut pasts = known.clone();
+        let mut given_up = BTreeSet::new();
         let mut holds = Vec::new();
-        for step in &life.steps {
-            match *step {
-                Step::Write { region, byte } => {
+        for step in [None].into_iter().chain(life.steps.iter().map(Some)) {
+            match step {
+                None => {}
+                Some(&Step::Write { region, byte }) => {
                     let volume = array.handle().volume().open(&core).unwrap();
                     let bytes = Buf::copy_of(&vec![byte; REGION_BYTES]);
                     let at = (region * REGION_BYTES) as u64;
                     volume.write(at, bytes, Durability::Fua).await.unwrap();
-                    now[region] = byte;
+                    now.write(region, byte);
                 }
                 // Whatever is refused changes nothing.
-                Step::Add { device, forced } => {
-                    let _ = array.add(&names[device], UUID, forced).await;
-                    settled(&core, &array).await;
+                Some(&Step::Add { device, uuid, forced }) => {
+                    let _ = array.add(&names[device], uuid, forced).await;
+                    if forced.has(Check::SplitBrain) {
+                        given_up.insert(names[device].clone());
+                    }
                 }
-                Step::Fail { slot, removes } => {
+                Some(&Step::Fail { slot, removes }) => {
                     let Some(failing) = array.names().get(slot).cloned().flatten() else { continue };
                     let is_whole =
                         array.handle().status(&core).await.members[slot].state == MemberState::InSync;
                     if array.fail(&failing).await.is_ok() {
-                        holds.push((failing.clone(), is_whole.then_some(now)));
+                        holds.push((failing.clone(), is_whole.then(|| now.clone())));
+                        pasts.insert(failing.clone(), None);
                         if removes {
                             // A spare may have its slot already: then it is forgotten.
                             let _ = array.remove(&failing).await;
                         }
                     }
                 }
+                Some(Step::Rest) => core.sleep(Duration::from_millis(3500)).await,
             }
             settled(&core, &array).await;
-            assert_eq!(content(&core, &array).await, now, "{life:?} after {step:?}");
+            assert_eq!(content(&core, &array).await, now.content, "{life:?} after {step:?}");
+            for name in array.names().into_iter().flatten().filter(|name| !given_up.contains(name)) {
+                let before = pasts.get(&name).cloned().flatten().filter(|_| keeps_pasts);
+                let is_past = before.is_none_or(|before| now.past.starts_with(&before.past));
+                assert!(is_past, "{life:?} after {step:?}: what {name} held is gone");
+            }
         }
         let status = array.handle().status(&core).await;
         let seated = array.names();
         for (who, name) in status.members.iter().zip(seated) {
             let is_whole = who.state == MemberState::InSync;
-            holds.extend(name.filter(|_| who.state.writable()).map(|name| (name, is_whole.then_some(now))));
+            let writable = name.filter(|_| who.state.writable());
+            holds.extend(writable.map(|name| (name, is_whole.then(|| now.clone()))));
         }
         array.stop().await.unwrap();
         Some(holds)
     })
 }
 
-#[test]
-fn two_histories_of_an_array_of_copies_are_never_mixed() {
-    const SEEDS: u64 = 60;
-    let (mut started, mut refused) = (0, 0);
-    for seed in 0..SEEDS {
-        let mut random = Random(seed);
+/// Histories of an array of two or three copies: the lives, and what must not happen in them.
+struct History {
+    version: Version,
+    consistency: Consistency,
+    members: usize,
+    numbers: Numbers,
+    lives: Vec<Life>,
+    /// How many are drawn behind them.
+    drawn: usize,
+}
+
+impl History {
+    fn draw(random: &mut Random, seed: u64) -> Self {
         let version = [Version::V12, Version::V12, Version::V090][random.below(3)];
         let consistency = match random.below(3) {
             0 => Consistency::Resync,
             _ => Consistency::Bitmap { chunk_bytes: Some(65536) },
         };
-        let (_dir, names) = files(DEVICES, SIZE);
         let members = 2 + random.below(2);
-        create(Level::Raid1, version, consistency, &names[..members], &[]);
-        let all = names[..members].to_vec();
+        let numbers = if random.below(2) == 0 { Numbers::Equal } else { Numbers::Drawn };
+        if seed % 2 == 1 {
+            return Self { version, consistency, members, numbers, lives: Vec::new(), drawn: 6 };
+        }
+        // Two halves that go on alone, one with a new partner, the other so often that it is ahead.
+        // In every other one of these a member was replaced before.
+        let mut lives = Vec::new();
+        let mut halves = [0, 1];
+        if seed.is_multiple_of(4) {
+            lives.push(Life::replace(random, (0..members).collect(), 3, numbers));
+            halves[1] = 3;
+        }
+        // That takes seconds.
+        let rests = seed.is_multiple_of(8) && consistency != Consistency::Resync;
+        let [with, without] = if random.below(2) == 0 { halves } else { [halves[1], halves[0]] };
+        lives.push(Life::alone(random, with, Some((4, numbers)), rests));
+        lives.extend((0..4).map(|_| Life::alone(random, without, None, false)));
+        let mut last = Life { given: vec![with, without], forced: Forced::default(), steps: Vec::new() };
+        if random.below(2) == 0 {
+            last.given.remove(0);
+            let uuid = numbers.device_uuid(random);
+            last.steps.push(Step::Add { device: with, uuid, forced: Forced::default() });
+        }
+        lives.push(last);
+        Self { version, consistency, members, numbers, lives, drawn: 0 }
+    }
+
+    /// Whether nothing is given up unasked. Metadata 0.90 does not tell which devices were in the
+    /// slots; and where numbers are equal, only bits may tell.
+    fn keeps_pasts(&self) -> bool {
+        self.drawn == 0 && self.version.is_1x() && matches!(self.numbers, Numbers::Drawn)
+    }
+}
+
+#[test]
+fn two_histories_of_an_array_of_copies_are_never_mixed() {
+    const SEEDS: u64 = 80;
+    let (mut started, mut refused) = (0, 0);
+    for seed in 0..SEEDS {
+        let mut random = Random(seed);
+        let history = History::draw(&mut random, seed);
+        let (_dir, names) = files(DEVICES, SIZE);
+        let looked = looked(&names[..history.members]);
+        let request = CreateRequest {
+            version: history.version,
+            consistency: history.consistency,
+            bitmap_sweep_secs: matches!(history.consistency, Consistency::Bitmap { .. }).then_some(1),
+            ..request(Level::Raid1, looked)
+        };
+        real::create(&request).unwrap();
+        let all = names[..history.members].to_vec();
         on_a_core(async move |core| {
             let array = run(&core, &all).await;
             whole(&core, &array).await;
             array.stop().await.unwrap();
         });
-        let mut holds: BTreeMap<usize, Option<Content>> =
-            (0..members).map(|device| (device, Some([0; REGIONS]))).collect();
+        let blank = Held { content: [0; REGIONS], past: Vec::new() };
+        let mut holds: BTreeMap<usize, Option<Held>> =
+            (0..history.members).map(|device| (device, Some(blank.clone()))).collect();
         let mut log = Vec::new();
-        for nth in 0..6 {
+        for nth in 0..history.lives.len() + history.drawn {
             let used: Vec<_> = holds.keys().copied().collect();
-            let life = match nth {
-                0 if seed % 2 == 0 => Life::alone(&mut random, 1, Some(4)),
-                // So often that this one is ahead of the other.
-                1..=4 if seed % 2 == 0 => Life::alone(&mut random, 0, None),
-                5 if seed % 2 == 0 => {
-                    Life { given: vec![0, 1], forced: Forced::default(), steps: Vec::new() }
-                }
-                _ => Life::draw(&mut random, &used),
-            };
-            let allowed = life.given.iter().filter_map(|device| holds[device]).collect();
+            let drawn = || Life::draw(&mut random, &used, history.numbers);
+            let life = history.lives.get(nth).cloned().unwrap_or_else(drawn);
             log.push(life.clone());
-            let Some(held) = play(life, &names, allowed) else {
+            let known = holds.iter().map(|(device, held)| (names[*device].clone(), held.clone())).collect();
+            let Some(held) = play(life, &names, known, history.keeps_pasts()) else {
                 refused += 1;
                 continue;
             };
@@ -218,9 +358,10 @@ fn two_histories_of_an_array_of_copies_are_never_mixed() {
                 let device = names.iter().position(|known| *known == name).unwrap();
                 holds.insert(device, content);
             }
-            for (device, content) in &holds {
-                let Some(content) = content else { continue };
-                assert_eq!(copy_on(&names[*device], version), *content, "seed {seed} {version}: {log:#?}");
+            for (device, held) in &holds {
+                let Some(Held { content, .. }) = held else { continue };
+                let on_it = copy_on(&names[*device], history.version);
+                assert_eq!(on_it, *content, "seed {seed} {}: {log:#?}", history.version);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Members that come, go and are replaced while an array runs: on files, through the real engine,
 //! as an operator has it.
 
+mod apart;
 mod crashes;
 mod far;
 mod foreign;

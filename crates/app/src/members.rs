@@ -3,7 +3,7 @@
 
 use wattle_control::assemble::{Degraded, Policy};
 use wattle_control::members::{Claim, Member, MemberAccess};
-use wattle_control::{ArrayScan, Check, Code, Forced, MemberError, Problem, Scan, scan};
+use wattle_control::{ArrayScan, Check, Claimed, Code, Forced, MemberError, Problem, Scan, scan};
 use wattle_drives::{DriveError, ModelDrive};
 use wattle_rt::{Core, Either, MemoryNodes, Placement, Processors, RuntimeConfig, race};
 use wattle_server::why;
@@ -123,6 +123,14 @@ pub fn forced(force: &Force) -> Forced {
 /// Tells, before an array is used without some of the members given, which and why.
 pub fn note_unused(scan: &Scan, array: &ArrayScan) {
     why::unused(scan, array).iter().for_each(|line| output::note(&printable(line)));
+}
+
+/// Tells which members given an array does without because they may only be read.
+pub fn note_left_out(claimed: &Claimed) {
+    let name = claimed.assembly().name();
+    for problem in claimed.left_out() {
+        output::note(&printable(&format!("{}; {name} does without it", problem.what)));
+    }
 }
 
 /// Tells, before an array is read, that it is in the middle of a reshape, and what of it is an

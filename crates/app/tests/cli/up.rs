@@ -3,13 +3,14 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::{UnixDatagram, UnixListener};
-use std::path::PathBuf;
-use std::process::{Child, ChildStderr, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::{Room, Said, run, said, tool, wattle};
+use crate::fuse::Loop;
+use crate::harness::{Room, Said, Serve, require, run, said, tool, wattle};
 use crate::nbd::Client;
 
 /// Far more than anything here takes, for machines that are busy.
@@ -268,6 +269,72 @@ fn what_happens_without_a_drive_is_the_files_to_say() {
     up.until("ready: ");
     assert!(!up.said.contains("waiting"), "{}", up.said);
     up.stop();
+}
+
+/// A block device that takes no writes: it would stay so for what is attached to it next.
+struct SetReadOnly<'a>(&'a str);
+
+impl<'a> SetReadOnly<'a> {
+    fn new(device: &'a Loop) -> Self {
+        tool("blockdev", ["--setro", &device.0]);
+        Self(&device.0)
+    }
+}
+
+impl Drop for SetReadOnly<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("blockdev").args(["--setrw", self.0]).status();
+    }
+}
+
+/// Drives go read-only by themselves at their end, and no operator is there at a boot to leave one
+/// out.
+#[test]
+fn a_drive_that_is_read_only_is_as_one_that_is_missing() {
+    if !require("losetup") || !require("blockdev") {
+        return;
+    }
+    let room = Room::new();
+    let files = room.blank(3, 16 << 20);
+    let args = ["create", "data", "--level", "1", "--spares", "1"].map(str::to_owned);
+    run(args.into_iter().chain(files.clone())).ok();
+    let Some(loops) = files.iter().map(|file| Loop::over(Path::new(file), &[])).collect::<Option<Vec<_>>>()
+    else {
+        return;
+    };
+    let members = loops.iter().map(|device| format!("'{}'", device.0)).collect::<Vec<_>>().join(", ");
+    config(
+        &room,
+        "data.toml",
+        &format!("arrays = ['data']\nmembers = [{members}]\n[wait]\ntimeout = '2s'\n"),
+    );
+    // A spare: nothing is missing.
+    let _spare = SetReadOnly::new(&loops[2]);
+    let mut up = Up::start(&room, &["data"], &[]);
+    up.until("is read-only: it counts as missing");
+    up.until("ready: ");
+    assert!(!up.said.contains("waiting"), "{}", up.said);
+    assert_eq!(up.array("data")["slots"], "[UU]");
+    up.stop();
+    // By hand, too.
+    let names: Vec<_> = loops.iter().map(|device| device.0.clone()).collect();
+    let serve = Serve::start(&room, &[], &names);
+    assert_eq!(serve.array()["slots"], "[UU]");
+    serve.stop();
+    // A member: the stack starts without it, and takes it once it can be written.
+    let member = SetReadOnly::new(&loops[1]);
+    let mut up = Up::start(&room, &["data"], &[]);
+    up.until(&format!("{} is read-only: it counts as missing", loops[1].0));
+    up.until("starting without");
+    up.until("ready: ");
+    up.until("came and was not added");
+    assert_eq!(up.array("data")["slots"], "[U_]");
+    drop(member);
+    up.wait_until_good("data");
+    up.stop();
+    // Named by hand it is not passed over.
+    let _member = SetReadOnly::new(&loops[1]);
+    run(["serve".to_owned()].into_iter().chain(names)).failed(1, "WTL-0025", &[&loops[1].0]);
 }
 
 /// A stack of two arrays, of which one is not there at all: redundancy makes up for members only.

@@ -17,6 +17,7 @@ mod paths;
 mod ways;
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -313,6 +314,29 @@ impl Member {
             Identity::Layer if read_only => Err(MemberError::LayerReadOnly { name: self.name.clone() }),
             _ => Ok(Self { device: below.clone(), below, ..self.clone() }),
         }
+    }
+
+    /// Whether it takes writes, as far as that is known without opening it for them: with block
+    /// devices that has others look at them.
+    ///
+    /// # Errors
+    /// It may only be read.
+    pub fn check_writable(&self) -> Result<(), MemberError> {
+        if let Some(part) = &self.part {
+            let name = self.name.clone();
+            return part.whole.member.check_writable().map_err(|_| open_error(&name, OpenError::ReadOnly));
+        }
+        let is_read_only = match (&self.address, &self.identity) {
+            _ if self.overlays.is_some() => false,
+            (MemberAddress::Path(path), Identity::File { .. }) => {
+                let opened = std::fs::OpenOptions::new().write(true).open(path);
+                let kind = opened.err().map(|error| error.kind());
+                matches!(kind, Some(ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem))
+            }
+            (_, Identity::Remote) => !self.below.writable(),
+            _ => self.below.is_set_read_only(),
+        };
+        if is_read_only { Err(open_error(&self.name, OpenError::ReadOnly)) } else { Ok(()) }
     }
 
     fn open_again(&self, path: &PathBuf, claim: Claim) -> Result<Device, MemberError> {

@@ -17,8 +17,9 @@ use crate::problem::{Code, Problem};
 
 /// Claims the members of an array that `scan` found: exclusively if it will be written, otherwise
 /// against writers. Members that the array does not use are left alone, but for those that may come
-/// back to it. An array that may only be read is claimed for reading, whatever was asked for;
-/// [`Claimed::read_only`] and `Assembly::problems` say so.
+/// back to it; it does without those and without spares that may only be read
+/// ([`Claimed::left_out`]). An array that may only be read is claimed for reading, whatever was
+/// asked for; [`Claimed::read_only`] and `Assembly::problems` say so.
 ///
 /// # Errors
 /// A [`Problem`]: the array is refused, a member is in use or cannot be written, lies on one whose
@@ -60,13 +61,33 @@ pub fn claim(scan: &Scan, array: &ArrayScan, read_only: bool) -> Result<Claimed,
         slots.chain(replacements).map(|who| who.map(claim_one).transpose()).collect::<Result<_, _>>()?;
     // Reading needs no other members.
     let spares = if read_only { &[][..] } else { &assembly.spares };
-    let spares = spares.iter().map(|&ix| claim_one(ix)).collect::<Result<_, _>>()?;
+    let mut left_out = Vec::new();
+    let (mut spare_ixs, mut claimed_spares) = (Vec::new(), Vec::new());
+    for &ix in spares {
+        match claim_one(ix) {
+            Ok(spare) => {
+                spare_ixs.push(ix);
+                claimed_spares.push(spare);
+            }
+            Err(problem) if problem.code == Code::ReadOnlyMember => left_out.push(problem),
+            Err(problem) => return Err(problem),
+        }
+    }
     let returning = if read_only { &[][..] } else { &assembly.re_addable };
     // The array can do without those that are not to be had.
-    let returning = returning.iter().filter_map(|who| Some((*who, claim_one(who.member).ok()?))).collect();
+    let mut claim_returning = |ix| match claim_one(ix) {
+        Ok(claimed) => Some(claimed),
+        Err(problem) => {
+            left_out.extend((problem.code == Code::ReadOnlyMember).then_some(problem));
+            None
+        }
+    };
+    let returning = returning.iter().filter_map(|who| Some((*who, claim_returning(who.member)?))).collect();
     let journal = assembly.replay_journal.map(claim_one).transpose()?;
     let backups = backups(scan, array);
-    Ok(Claimed::of(assembly, seats, spares, returning, read_only).with_backups(backups).with_journal(journal))
+    let assembly = if read_only { assembly } else { Assembly { spares: spare_ixs, ..assembly } };
+    let claimed = Claimed::of(assembly, seats, claimed_spares, returning, read_only);
+    Ok(claimed.with_backups(backups).with_journal(journal).with_left_out(left_out))
 }
 
 /// An array in the middle of a reshape is not served as if it could be written: that it cannot has

@@ -288,6 +288,14 @@ impl Device {
         self.0.writable
     }
 
+    /// Whether it is a block device that takes no writes, however it was opened.
+    pub fn is_set_read_only(&self) -> bool {
+        match &self.0.kind {
+            Kind::File { fd, is_block_device: true, .. } => open::is_set_read_only(fd),
+            _ => false,
+        }
+    }
+
     /// Whether transfers bypass the page cache.
     pub fn direct(&self) -> bool {
         if let Kind::Part { whole, .. } = &self.0.kind {

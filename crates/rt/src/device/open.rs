@@ -173,7 +173,7 @@ fn device_of(
     options: OpenOptions,
 ) -> Result<Device, OpenError> {
     // A block device that takes no writes is opened for them all the same, and each one fails.
-    if is_block_device && options.write && ask(&fd, BLKROGET).is_ok_and(|value| value != 0) {
+    if is_block_device && options.write && is_set_read_only(&fd) {
         return Err(OpenError::ReadOnly);
     }
     let geometry = if is_block_device { block_geometry(&fd)? } else { BlockGeometry::PLAIN };
@@ -308,6 +308,11 @@ const BLKROTATIONAL: libc::Ioctl = 0x127E;
 const BLKPBSZGET: libc::Ioctl = 0x127B;
 const BLKSSZGET: libc::Ioctl = 0x1268;
 const BLKROGET: libc::Ioctl = 0x125E;
+
+/// Whether a block device takes no writes: it was set so, or is write-protected.
+pub(super) fn is_set_read_only(fd: &OwnedFd) -> bool {
+    ask(fd, BLKROGET).is_ok_and(|value| value != 0)
+}
 
 /// What a block device answers to one of these.
 fn ask(fd: &OwnedFd, request: libc::Ioctl) -> Result<libc::c_uint, OpenError> {

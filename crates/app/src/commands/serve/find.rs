@@ -113,6 +113,7 @@ fn claim(scan: &Scan, arrays: &[(&ArrayScan, bool)], read_only: bool) -> Result<
     let claim_one = |&(array, is_blank): &(&ArrayScan, bool)| {
         let claimed = start::claim(scan, array, read_only)?;
         members::note_unused(scan, array);
+        members::note_left_out(&claimed);
         let decisions = why::of_scan(scan, array).decisions;
         Ok((ServedFacts { decisions, is_blank, ..ServedFacts::of_claimed(&claimed) }, claimed))
     };

@@ -28,7 +28,8 @@ const LOOK: Duration = Duration::from_secs(2);
 /// A server across a network may take this long to show a drive that comes late: others wait.
 const REMOTE_TIME: Duration = Duration::from_secs(10);
 
-/// The longest pause between two attempts to take a drive that another process uses.
+/// The longest pause between two attempts to take a drive that another process uses, or that may
+/// only be read.
 const RETRY_MAX: Duration = Duration::from_secs(120);
 
 /// Where drives come from, and those that were there already.
@@ -155,9 +156,10 @@ impl LateMembers {
     }
 }
 
-/// Whether a refusal is for what another process does with the drive at the moment.
+/// Whether a refusal is for what another process does with the drive at the moment, or for how the
+/// drive is set.
 fn may_pass(code: &str) -> bool {
-    matches!(Code::parse(code), Some(Code::Locked | Code::Changed))
+    matches!(Code::parse(code), Some(Code::Locked | Code::Changed | Code::ReadOnlyMember))
 }
 
 /// What a look found.

@@ -58,10 +58,14 @@ pub fn members(
     // What does not answer is looked for again once the stack runs.
     let access = access.clone().with_remote_patience(timeout.max(REMOTE_MIN));
     notifier.waiting("looking for members", timeout.max(REMOTE_MIN) + START_TIME);
-    let mut told = String::new();
+    let (mut told, mut told_read_only) = (String::new(), BTreeSet::new());
     loop {
         let names = names(stack);
-        let (scan, unopened) = members::look_each(&access, &names, &Force { checks: Vec::new() })?;
+        let (scan, unopened, read_only) = look(&access, stack, &names)?;
+        for name in read_only.into_iter().filter(|name| told_read_only.insert(name.clone())) {
+            let line = format!("{}: {name} is read-only: it counts as missing", stack.name);
+            output::note(&output::text::printable(&line));
+        }
         let closed: BTreeSet<_> = unopened.iter().filter_map(|problem| problem.member.clone()).collect();
         let seen: BTreeSet<_> = names.into_iter().filter(|name| !closed.contains(name)).collect();
         let judged = judge(stack, &scan, &closed)?;
@@ -81,6 +85,28 @@ pub fn members(
         }
         pause(LOOK.min(left));
     }
+}
+
+/// What is there. A drive that takes no writes, as some are at their end, is as one that is
+/// missing, unless the stack is only read: redundancy makes up for it. The names of those come
+/// along.
+fn look(
+    access: &MemberAccess,
+    stack: &StackConfig,
+    names: &[String],
+) -> Result<(Scan, Vec<Problem>, Vec<String>), Problem> {
+    let force = Force { checks: Vec::new() };
+    let (scan, unopened) = members::look_each(access, names, &force)?;
+    let given = scan.members.iter().filter(|seen| !stack.read_only && names.contains(&seen.member.name));
+    let read_only: Vec<Problem> =
+        given.filter_map(|seen| Some(seen.member.check_writable().err()?.into())).collect();
+    let left_out: Vec<String> = read_only.iter().filter_map(|problem| problem.member.clone()).collect();
+    if left_out.is_empty() {
+        return Ok((scan, unopened, left_out));
+    }
+    let others: Vec<_> = names.iter().filter(|name| !left_out.contains(name)).cloned().collect();
+    let (scan, unopened) = members::look_each(access, &others, &force)?;
+    Ok((scan, [unopened, read_only].concat(), left_out))
 }
 
 /// What is to be started, or why nothing is.

@@ -42,6 +42,8 @@ pub struct Claimed {
     backups: Vec<BackupFile>,
     /// The journal, where it has to be replayed.
     journal: Option<ClaimedMember>,
+    /// What the array does without.
+    left_out: Vec<Problem>,
 }
 
 /// A member that is ours, and its superblock as it is on disk.
@@ -111,7 +113,17 @@ impl Claimed {
         read_only: bool,
     ) -> Self {
         let read_only = read_only || assembly.access != Access::ReadWrite;
-        Self { assembly, seats, spares, returning, read_only, sums: None, backups: Vec::new(), journal: None }
+        Self {
+            assembly,
+            seats,
+            spares,
+            returning,
+            read_only,
+            sums: None,
+            backups: Vec::new(),
+            journal: None,
+            left_out: Vec::new(),
+        }
     }
 
     /// The shape of the sums of recorded scrubs; `None` if this array can have none: without
@@ -131,6 +143,17 @@ impl Claimed {
     /// With the journal that its assembly says has to be replayed.
     pub(crate) fn with_journal(self, journal: Option<ClaimedMember>) -> Self {
         Self { journal, ..self }
+    }
+
+    /// Without these.
+    pub(crate) fn with_left_out(self, left_out: Vec<Problem>) -> Self {
+        Self { left_out, ..self }
+    }
+
+    /// Spares and members that might come back, and may only be read: the array does without them.
+    #[must_use]
+    pub fn left_out(&self) -> &[Problem] {
+        &self.left_out
     }
 
     /// Keeps the sums of recorded scrubs on this device.

@@ -262,11 +262,13 @@ impl RunningArray {
     pub async fn remove(&self, member: &str) -> Result<(), Problem> {
         let _turn = self.turn.acquire(1).await;
         let key = match self.find(member) {
-            Err(_) if self.forget_returning(member).await => {
+            Ok(found) => found,
+            Err(problem) if problem.code == Code::Usage => return Err(problem),
+            Err(problem) if !self.forget_returning(member).await? => return Err(problem),
+            Err(_) => {
                 self.tell(ArrayEvent::Removed { member: self.event_member(None, member) });
                 return Ok(());
             }
-            found => found?,
         };
         if self.seat_of(key)?.is_some() {
             let left = self.handle.remove(&self.core, key).await;

@@ -34,14 +34,7 @@ impl RunningArray {
             match found[..] {
                 [key] => return Ok(key),
                 [] => {}
-                [..] => {
-                    return Err(self.problem(
-                        Code::Usage,
-                        format!("{asked} means {} members of {}", found.len(), self.name),
-                        "several members have this name",
-                        "name the member by its path or its slot: `wattle status` shows them",
-                    ));
-                }
+                [..] => return Err(self.ambiguous(asked, found.len())),
             }
         }
         let names: Vec<_> = devices.values().map(|known| known.name.as_str()).collect();
@@ -49,16 +42,31 @@ impl RunningArray {
     }
 
     /// Lets go of a member that may come back; whether there is one of this name.
-    pub(super) async fn forget_returning(&self, member: &str) -> bool {
+    ///
+    /// # Errors
+    /// There are several.
+    pub(super) async fn forget_returning(&self, member: &str) -> Result<bool, Problem> {
         let names = self.returning_names();
-        let found = match names.iter().find(|name| file_name(name) == member).cloned() {
-            Some(found) => Some(found),
-            None => self.same_place(member, names).await,
+        let named: Vec<_> = names.iter().filter(|name| file_name(name) == member).cloned().collect();
+        let found = match named.as_slice() {
+            _ if names.iter().any(|name| name == member) => Some(member.to_owned()),
+            [] => self.same_place(member, names).await,
+            [found] => Some(found.clone()),
+            [..] => return Err(self.ambiguous(member, named.len())),
         };
         let mut returning = self.returning.borrow_mut();
         let before = returning.len();
         returning.retain(|away| Some(&away.member.name) != found.as_ref());
-        returning.len() < before
+        Ok(returning.len() < before)
+    }
+
+    fn ambiguous(&self, asked: &str, count: usize) -> Problem {
+        self.problem(
+            Code::Usage,
+            format!("{asked} means {count} members of {}", self.name),
+            "several members have this name",
+            "name the member by its path or its slot: `wattle status` shows them",
+        )
     }
 
     pub(super) fn returning_names(&self) -> Vec<String> {

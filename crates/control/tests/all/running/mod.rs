@@ -312,6 +312,38 @@ fn without_a_bitmap_who_was_away_waits_for_the_operator() {
     assert!(read_without(&names, &[0]) == data(5));
 }
 
+/// Of two with one file name the operator says which.
+#[test]
+fn what_may_come_back_is_let_go_of_by_a_name_that_only_it_has() {
+    let (dir, mut names) = files(4, SIZE);
+    for (at, place) in [(2, "p"), (3, "q")] {
+        std::fs::create_dir(dir.path().join(place)).unwrap();
+        let path = dir.path().join(place).join("b");
+        std::fs::rename(&names[at], &path).unwrap();
+        names[at] = path.to_str().unwrap().to_owned();
+    }
+    create(Level::Raid6, Version::V12, Consistency::Resync, &names, &[]);
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all[..2]).await;
+        write(&core, &array, &data(5)).await;
+        array.stop().await.unwrap();
+    });
+    on_a_core(async move |core| {
+        let array = run(&core, &names).await;
+        core.spawn(keep(array.clone()));
+        core.sleep(Duration::from_millis(100)).await;
+        let problem = array.remove("b").await.unwrap_err();
+        assert_eq!((problem.code, array.returning().len()), (Code::Usage, 2), "{problem}");
+        array.remove(&names[2]).await.unwrap();
+        let left = array.returning();
+        assert!(matches!(&left[..], [(name, _)] if *name == names[3]), "{left:?}");
+        array.remove("b").await.unwrap();
+        assert!(array.returning().is_empty());
+        array.stop().await.unwrap();
+    });
+}
+
 /// Whatever is refused, the array is as it was, and so is the device.
 #[test]
 fn what_cannot_be_done_is_refused_and_changes_nothing() {

@@ -351,7 +351,11 @@ impl Explanation<'_> {
         let mut next = None;
         let examine = || Some(format!("wattle examine {}", shell_word(&member.name)));
         match verdict {
-            Verdict::Fresh { .. } | Verdict::Spare | Verdict::Journal | Verdict::Replacement { .. } => {}
+            Verdict::Fresh { .. }
+            | Verdict::Spare
+            | Verdict::Apart
+            | Verdict::Journal
+            | Verdict::Replacement { .. } => {}
             Verdict::Rebuilding { .. } => {
                 let writable = self.assembly.access == Access::ReadWrite;
                 next = writable.then(|| self.serve(""));
@@ -414,7 +418,11 @@ impl Explanation<'_> {
     /// What has to be written again on a member that comes back, and why not less.
     fn coming_back(&self, re_add: &ReAddCandidate) -> String {
         let own = &self.members[re_add.member].superblock;
-        let how = if re_add.failed { "it was recorded as failed; " } else { "" };
+        let how = match (re_add.apart, re_add.failed) {
+            (true, _) => "it does not lie where the members in use do, and waits for the order; ",
+            (false, true) => "it was recorded as failed; ",
+            (false, false) => "",
+        };
         match (re_add.recovery, &self.assembly.bitmap) {
             (MemberRecovery::Regions, Some(bitmap)) => format!(
                 "{how}bits were last cleared at {} events, so that it lacks only the {} of {} regions whose bits are set",

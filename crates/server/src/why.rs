@@ -64,13 +64,16 @@ pub fn of_scan(scan: &Scan, array: &ArrayScan) -> WhyReport {
 
 /// Before an array is used without some of the members given: which and why.
 pub fn unused(scan: &Scan, array: &ArrayScan) -> Vec<String> {
-    let verdicts = array.members.iter().zip(&array.assembly.verdicts).filter(|(_, verdict)| {
+    let verdicts = array.assembly.verdicts.iter().enumerate().filter(|(_, verdict)| {
         !matches!(
             verdict,
             Verdict::Fresh { .. } | Verdict::Rebuilding { .. } | Verdict::Spare | Verdict::Journal
         )
     });
-    let judged = verdicts.map(|(&ix, verdict)| format!("{}: {}", scan.members[ix].member.name, verdict));
+    let judged = verdicts.map(|(at, verdict)| {
+        let explanation = scan.explanation(array, at).map_or_else(String::new, |text| format!(": {text}"));
+        format!("{}: {}{explanation}", scan.members[array.members[at]].member.name, verdict.word())
+    });
     let problems = array.unused.iter().filter_map(|&ix| scan.members[ix].problem.as_ref());
     judged.chain(problems.map(|problem| format!("{} ({}); not used", problem.what, problem.code))).collect()
 }

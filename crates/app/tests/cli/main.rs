@@ -42,6 +42,7 @@ mod growing;
 mod hangs;
 mod harness;
 mod integrity;
+mod kept_copies;
 mod kills;
 mod layers;
 mod left_behind;

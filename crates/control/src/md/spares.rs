@@ -5,10 +5,11 @@
 //! Without one, all of it would be written over, which only the operator may decide. Nor does a
 //! member come back that the superblocks record as failed: the bitmap says what was not written to
 //! it, and nothing of what made it fail. A member across a network is recorded as failed while it
-//! is away, which the superblocks do not tell from another failure: it comes back. A spare is
-//! there for that, and takes an empty slot at once; the smallest that fits. One that does not take
-//! it is tried again when the array changes and now and then, since an error may have passed; it is
-//! told once for each reason.
+//! is away, which the superblocks do not tell from another failure: it comes back. What lies on a
+//! volume while no member in use does may be a copy that is kept there: it waits for the operator
+//! too. A spare is there for that, and takes an empty slot at once; the smallest that fits. One
+//! that does not take it is tried again when the array changes and now and then, since an error may
+//! have passed; it is told once for each reason.
 
 use std::rc::Rc;
 
@@ -16,7 +17,6 @@ use wattle_rt::{Either, race};
 
 use crate::events::ArrayEvent;
 use crate::md::admit::WantedSeat;
-use crate::md::assemble::MemberRecovery;
 use crate::md::running::{RunningArray, Terms};
 
 /// Keeps an array whole as long as it runs.
@@ -56,8 +56,7 @@ async fn bring_back(array: &RunningArray) {
             // Its slot is taken: the array does not need it any more.
             continue;
         }
-        let has_failed = who.failed && member.device.link().is_none();
-        if has_failed || who.recovery != MemberRecovery::Regions {
+        if !who.comes_by_itself(member.device.link().is_some()) {
             array.keep_returning(who, member, None);
             continue;
         }

@@ -28,6 +28,9 @@ pub enum Verdict {
     },
     /// Waiting for something to do.
     Spare,
+    /// It says that it is a spare, and does not lie where the members in use do
+    /// ([`crate::ArrayScan::apart`]).
+    Apart,
     /// The journal.
     Journal,
     /// The freshest superblock says that it failed.
@@ -89,6 +92,7 @@ impl Verdict {
             Self::Rebuilding { .. } => "rebuilding",
             Self::Replacement { .. } => "replacement",
             Self::Spare => "spare",
+            Self::Apart => "apart",
             Self::Journal => "journal",
             Self::Faulty { .. } => "faulty",
             Self::Stale { .. } => "stale",
@@ -111,7 +115,8 @@ impl Verdict {
 }
 
 impl Verdict {
-    /// What led to it, without the word; `None` where the word says it all.
+    /// What led to it, without the word; `None` where the word says it all. Whether what the array
+    /// went on without comes back is said by [`Scan::explanation`](crate::Scan::explanation).
     #[must_use]
     pub fn explanation(&self) -> Option<String> {
         Some(match self {
@@ -131,7 +136,8 @@ impl Verdict {
             Self::Replacement { slot, valid_below_sectors } => format!(
                 "being made to replace the member of slot {slot}, valid below sector {valid_below_sectors} of its data"
             ),
-            Self::Faulty { according_to } => format!("according to {according_to} it has failed; not used"),
+            Self::Apart => "a spare by its superblock".to_owned(),
+            Self::Faulty { according_to } => format!("according to {according_to} it has failed"),
             Self::Stale { slot, events_behind, utime_secs } => {
                 let place = slot.map(|slot| format!(" in slot {slot}")).unwrap_or_default();
                 // Intel's metadata does not say when it was written.
@@ -141,11 +147,9 @@ impl Verdict {
                 };
                 match *events_behind {
                     0 => format!(
-                        "an earlier state of the member{place}{written}, when the count of events was the same; not used"
+                        "an earlier state of the member{place}{written}, when the count of events was the same"
                     ),
-                    behind => format!(
-                        "the array went on without it{place}, {behind} events behind{written}; not used"
-                    ),
+                    behind => format!("the array went on without it{place}, {behind} events behind{written}"),
                 }
             }
             Self::Duplicate { slot, other } => {
@@ -208,7 +212,7 @@ mod tests {
     #[test]
     fn a_stale_member_says_when_it_was_last_written() {
         let stale = Verdict::Stale { slot: Some(2), events_behind: 7, utime_secs: 1_795_248_506 };
-        let text = "stale: the array went on without it in slot 2, 7 events behind, last written 2026-11-21T08:08:26Z; not used";
+        let text = "stale: the array went on without it in slot 2, 7 events behind, last written 2026-11-21T08:08:26Z";
         assert_eq!(stale.to_string(), text);
     }
 

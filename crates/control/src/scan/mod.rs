@@ -5,6 +5,7 @@
 //! also the log and what it is about ([`journal`]). A member that cannot be made sense of never
 //! stops the scan of the others: what is wrong with it is a [`Problem`] of that member.
 
+mod apart;
 mod below;
 mod claim;
 mod containers;
@@ -279,6 +280,9 @@ pub struct ArrayScan {
     pub unused: Vec<MemberId>,
     /// What it is.
     pub assembly: Assembly,
+    /// Which of `members` lie on a volume, an array's or a logical one, while none in use does; or
+    /// the other way around. They are not taken in unless the operator says so.
+    pub apart: BTreeSet<usize>,
 }
 
 impl ArrayScan {
@@ -521,9 +525,10 @@ fn group(
         }
         let unused = looked_at().filter(|(_, member)| member.facts.is_none() && member.names(uuid));
         let unused = unused.map(|(id, _)| id).collect();
-        Some(ArrayScan { assembly, members: indices, unused })
+        Some(ArrayScan { assembly, members: indices, unused, apart: BTreeSet::new() })
     };
     let mut arrays: Vec<_> = by_uuid.into_iter().filter_map(array).collect();
+    arrays.iter_mut().for_each(|array| apart::set_apart(members, array));
     arrays.sort_by_key(|array| array.members[0]);
     arrays
 }

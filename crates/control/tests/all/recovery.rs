@@ -451,6 +451,7 @@ fn members_that_were_away_may_come_back() {
         recovery,
         events_behind,
         failed,
+        apart: false,
     };
     let rows = [
         (2, DeviceRole::Faulty, MemberRecovery::Regions, true),

@@ -12,7 +12,7 @@ use wattle_control::create::CreateRequest;
 use wattle_control::members::{Keyring, MemberAccess};
 use wattle_control::scan::scan;
 use wattle_control::stack::{Plain, Purpose, Stack, StackOptions, key};
-use wattle_control::{Code, Forced, Policy};
+use wattle_control::{Code, Forced, Policy, Verdict};
 use wattle_engine::geometry::Level;
 use wattle_format::md::Uuid;
 use wattle_rt::{BufMut, Core, RuntimeConfig};
@@ -281,6 +281,58 @@ fn a_copy_of_a_member_that_is_there_is_left_out() {
         assert!(original.member.is_ok(), "{original:?}");
         assert_eq!(copy.member.clone().unwrap_err().code, Code::SeveralVolumes);
     });
+}
+
+/// A spare of a mirror, and its image on another array. Superblocks of spares are written while the
+/// array runs, so that the image is none; of an array that lies on volumes altogether it is one.
+#[test]
+fn the_image_of_a_spare_on_a_volume_is_no_spare() {
+    let (_original, names) = files(3, 16 << 20);
+    let (halves, spare) = names.split_at(2);
+    let mirror = CreateRequest {
+        spares: looked(spare).into_iter().flatten().collect(),
+        assume_clean: true,
+        ..request(Level::Raid1, looked(halves))
+    };
+    create(&mirror).unwrap();
+    let images: Vec<_> = names.iter().map(|name| std::fs::read(name).unwrap()).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let outer: Vec<_> =
+        (0..3_u8).map(|ix| kept_on_an_array(dir.path(), ix, &images[usize::from(ix)])).collect();
+    let spares = |members: &[PathBuf]| {
+        with_stack(members, Purpose::Look, async |_, stack| {
+            let array = stack.scan.arrays.iter().find(|array| array.assembly.name() == "t").unwrap();
+            let verdicts: Vec<_> = array.assembly.verdicts.iter().map(Verdict::word).collect();
+            let told = (0..verdicts.len())
+                .find_map(|at| stack.scan.explanation(array, at).filter(|_| verdicts[at] == "apart"));
+            (array.assembly.spares.len(), verdicts.contains(&"apart"), told.unwrap_or_default())
+        })
+    };
+    // The array lacks a half: it waits for what may lie elsewhere.
+    let (count, is_apart, told) = spares(&[PathBuf::from(&names[0]), outer[2].clone()]);
+    assert_eq!((count, is_apart), (0, true));
+    assert!(told.contains("not used: it lies on a volume"), "{told}");
+    assert_eq!(spares(&[PathBuf::from(&names[0]), PathBuf::from(&names[2])]).0, 1);
+    assert_eq!(spares(&[outer[0].clone(), outer[2].clone()]).0, 1);
+    // A half that is counted on lies where it lies, and the spare beside it is one.
+    assert_eq!(spares(&[PathBuf::from(&names[0]), outer[1].clone(), outer[2].clone()]).0, 1);
+}
+
+/// A mirror of one half, with this on its volume.
+fn kept_on_an_array(dir: &Path, ix: u8, content: &[u8]) -> PathBuf {
+    let path = dir.join(format!("outer{ix}"));
+    std::fs::File::create(&path).unwrap().set_len(20 << 20).unwrap();
+    let name = path.to_str().unwrap().to_owned();
+    let outer = CreateRequest {
+        name: format!("host:outer{ix}"),
+        set_uuid: Uuid([7 + ix; 16]),
+        data_offset_bytes: Some(1 << 20),
+        assume_clean: true,
+        ..request(Level::Raid1, looked(&[name]))
+    };
+    create(&outer).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().write_all_at(content, 1 << 20).unwrap();
+    path
 }
 
 /// Two groups of one name, from two machines: nothing is guessed, and each is found by its UUID.

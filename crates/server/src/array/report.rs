@@ -166,6 +166,9 @@ pub fn remotes(report: &mut ArrayReport, remotes: Vec<RemoteMember>) {
 
 /// Why a member that may come back into its slot waits for an order.
 pub fn why_it_waits(who: &ReAddCandidate) -> &'static str {
+    if who.apart {
+        return "it lies on a volume and no member in use does, or the other way around: it may be a copy";
+    }
     match (who.failed, who.recovery) {
         (true, MemberRecovery::Regions) => {
             "the superblocks record that it failed: a bitmap says what was not written to it since, and nothing of \

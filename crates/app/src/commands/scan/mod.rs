@@ -377,13 +377,17 @@ fn health(assembly: &Assembly) -> Health {
 fn array_member(scan: &Scan, found: &ArrayScan, ix: usize) -> ArrayMemberReport {
     let member = &scan.members[found.members[ix]];
     let verdict = &found.assembly.verdicts[ix];
+    let why = scan.explanation(found, ix);
     let superblock = member.facts.as_ref().map(|facts| &facts.superblock);
     ArrayMemberReport {
         member: member.member.name.clone(),
         slot: verdict.slot().or_else(|| superblock.and_then(|superblock| superblock.own_role().slot())),
         verdict: verdict.word(),
-        explanation: verdict.to_string(),
-        why: verdict.explanation(),
+        explanation: match &why {
+            Some(why) => format!("{}: {why}", verdict.word()),
+            None => verdict.word().to_owned(),
+        },
+        why,
         events: superblock.map_or(0, |superblock| superblock.events),
         updated: superblock.and_then(|superblock| rfc3339(superblock.utime_secs)),
         write_mostly: member

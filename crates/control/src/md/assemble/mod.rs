@@ -211,6 +211,19 @@ pub struct ReAddCandidate {
     /// The array recorded that it failed; otherwise it was just not there. Metadata 0.90 records
     /// the same of a member that was not there.
     pub failed: bool,
+    /// It lies on a volume and nothing that is in use does, or the other way around: it may be a
+    /// copy that is kept there, and it waits for the operator ([`crate::ArrayScan::apart`]).
+    pub apart: bool,
+}
+
+impl ReAddCandidate {
+    /// Whether it comes back by itself. A member across a network is recorded as failed while it is
+    /// away, which the superblocks do not tell from another failure.
+    #[must_use]
+    pub fn comes_by_itself(&self, is_remote: bool) -> bool {
+        let has_failed = self.failed && !is_remote;
+        !has_failed && !self.apart && self.recovery == MemberRecovery::Regions
+    }
 }
 
 /// An array, decided.

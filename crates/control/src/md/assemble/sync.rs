@@ -348,6 +348,7 @@ pub(super) fn re_addable(
             recovery: if by_regions { MemberRecovery::Regions } else { MemberRecovery::Full },
             events_behind: array.events.saturating_sub(own.events),
             failed: array.role_of(own.dev_number) == DeviceRole::Faulty,
+            apart: false,
         })
     });
     let mut returning: Vec<_> = returning.collect();

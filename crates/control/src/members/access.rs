@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use wattle_format::md;
-use wattle_format::partition::Partition;
+use wattle_format::partition::{Partition, PartitionTable};
 use wattle_rt::{BackendError, CoreHandle, Device, OpenError, OpenOptions, beside, path_of_text};
 
 use super::keys::Keyring;
@@ -250,21 +250,25 @@ impl MemberAccess {
             None => Whole::new(self.look_whole(whole)?),
         };
         let table = partitions_of(&shared.member);
-        let partitions = table.iter().flat_map(|table| &table.partitions);
-        let usable: Vec<_> = partitions.filter(|partition| partition.is_usable()).collect();
-        let part = |of: &Partition| Member::part(&shared, name.to_owned(), of.start_sectors, of.len_sectors);
+        let partitions = table.iter().flat_map(|table| table.partitions.iter().map(move |of| (table, of)));
+        let usable: Vec<_> = partitions.filter(|(_, of)| of.is_usable()).collect();
+        let part = |(table, of): &(&PartitionTable, &Partition)| {
+            Member::partition(&shared, name.to_owned(), table, of)
+        };
         // As in a scan: a superblock near the end of the drive may be that of its last partition.
         // With any other one the table is what an array holds, and not the drive's.
         let is_of_partition = |place: &u64| {
-            usable.iter().any(|of| {
+            usable.iter().any(|usable @ (_, of)| {
                 let inside = place.checked_sub(of.start_sectors).filter(|place| *place < of.len_sectors);
-                inside.is_some_and(|place| part(of).is_ok_and(|part| superblocks_at(&part).contains(&place)))
+                inside.is_some_and(|place| {
+                    part(usable).is_ok_and(|part| superblocks_at(&part).contains(&place))
+                })
             })
         };
         if !superblocks_at(&shared.member).iter().all(is_of_partition) {
             return Err(MemberError::PartitionOfArray { name: name.to_owned(), whole: whole.to_owned() });
         }
-        match usable.iter().find(|partition| partition.number == number) {
+        match usable.iter().find(|(_, of)| of.number == number) {
             Some(found) => part(found),
             None => Err(MemberError::NoPartition { name: name.to_owned(), whole: whole.to_owned() }),
         }
@@ -432,7 +436,7 @@ impl MemberAccess {
 }
 
 /// Where valid superblocks of md are on a member, in sectors.
-fn superblocks_at(member: &Member) -> Vec<u64> {
+pub(super) fn superblocks_at(member: &Member) -> Vec<u64> {
     let size_sectors = member.size_sectors();
     let place = |place: md::SuperblockRange| {
         let bytes = member.read(place.offset_bytes, place.len_bytes).ok()?;

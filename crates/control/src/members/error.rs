@@ -37,6 +37,14 @@ pub enum MemberError {
         /// The member.
         name: String,
     },
+    /// A partition of a table of which it is not known what it counts in, and it is to be written.
+    #[error(
+        "{name}: its table counts in sectors of 512 bytes or of 4096, and what is at the places does not tell"
+    )]
+    PartitionInDoubt {
+        /// The partition.
+        name: String,
+    },
     /// `mem:` and `null:` need a size.
     #[error("{name}: {source}")]
     BadSize {
@@ -216,6 +224,13 @@ impl From<MemberError> for Problem {
                 what,
                 "what it lies on is of a kind that is never written here (data of bcache, volumes that are only read), or a note says why",
                 "use --read-only where the command has it",
+            )
+            .of_member(name),
+            MemberError::PartitionInDoubt { name } => Self::new(
+                Code::ReadOnlyMember,
+                what,
+                "it fits the drive either way, and a write at the wrong place would go over something else",
+                "read it (--read-only), or write to an overlay (--overlay DIR); a GPT, into which `gdisk` turns an MBR, says what it counts in",
             )
             .of_member(name),
             MemberError::NotSupportedYet { name, .. } => Self::new(

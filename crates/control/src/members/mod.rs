@@ -14,6 +14,7 @@ mod keys;
 mod loops;
 mod near;
 mod paths;
+mod table;
 mod ways;
 
 use std::fmt;
@@ -25,12 +26,13 @@ use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 use wattle_format::crc32;
-use wattle_format::partition::{self, PartitionTable};
+use wattle_format::partition::{Partition, PartitionTable};
 use wattle_rt::{CoreHandle, Device, Direct, IoError, OpenError, OpenOptions, path_of_text};
 
 pub use self::access::{MapChoice, MemberAccess, OpenRemote, TellNote};
 pub use self::error::MemberError;
 pub use self::keys::{AskPassphrase, GivenKey, KeyKind, Keyring};
+pub(crate) use self::table::partitions_of;
 pub use crate::claim::Claim;
 use crate::overlay::Overlays;
 use crate::size::parse_size;
@@ -188,6 +190,8 @@ struct Part {
     whole: Arc<Whole>,
     start_bytes: u64,
     len_bytes: u64,
+    /// It may begin elsewhere: it is not known what its table counts in.
+    is_in_doubt: bool,
 }
 
 /// A member that is used in parts. It is claimed once for all of them: a lock is for the whole.
@@ -230,8 +234,25 @@ impl Member {
             len_bytes,
             source,
         })?;
-        let part = Part { whole: whole.clone(), start_bytes, len_bytes };
+        let part = Part { whole: whole.clone(), start_bytes, len_bytes, is_in_doubt: false };
         Ok(Self { part: Some(part), address: MemberAddress::Part, ..Self::layer(name, device) })
+    }
+
+    /// A partition of a member, of this table of it.
+    ///
+    /// # Errors
+    /// As [`Self::part`].
+    pub(crate) fn partition(
+        whole: &Arc<Whole>,
+        name: String,
+        table: &PartitionTable,
+        partition: &Partition,
+    ) -> Result<Self, MemberError> {
+        let mut part = Self::part(whole, name, partition.start_sectors, partition.len_sectors)?;
+        if let Some(of) = &mut part.part {
+            of.is_in_doubt = table.is_in_doubt();
+        }
+        Ok(part)
     }
 
     /// What lies on other members and is open already: an array, a logical volume.
@@ -283,6 +304,9 @@ impl Member {
     /// As [`Self::claim`].
     pub fn claim_within(&self, claim: Claim, whole: Claim) -> Result<Self, MemberError> {
         if let Some(part) = &self.part {
+            if part.is_in_doubt && claim == Claim::Write && !self.is_overlaid() {
+                return Err(MemberError::PartitionInDoubt { name: self.name.clone() });
+            }
             let device = part.whole.claim(whole)?.part(&self.name, part.start_bytes, part.len_bytes);
             let device = device.map_err(|_| MemberError::Changed { name: self.name.clone() })?;
             return Ok(Self { device, ..self.clone() });
@@ -522,14 +546,6 @@ fn named_partition(name: &str) -> Option<(&str, u32)> {
     let (whole, number) = name.rsplit_once(":p")?;
     let number = number.parse().ok().filter(|_| number.bytes().all(|byte| byte.is_ascii_digit()))?;
     (!path_of_text(name).exists() && path_of_text(whole).exists()).then_some((whole, number))
-}
-
-/// The partition table on a member.
-pub(crate) fn partitions_of(member: &Member) -> Option<PartitionTable> {
-    let device = &member.device;
-    partition::decode(device.size_bytes(), device.logical_block_bytes(), |offset_bytes, len_bytes| {
-        member.read(offset_bytes, len_bytes).ok()
-    })
 }
 
 /// Whether two names lead to one file or device: relative and absolute, directly and by a link.

@@ -46,7 +46,7 @@ impl Scan {
         let mut parts = Vec::new();
         for partition in table.partitions.iter().filter(|partition| partition.is_usable()) {
             let name = format!("{}:p{}", whole.member.name, partition.number);
-            let part = Member::part(&shared, name, partition.start_sectors, partition.len_sectors);
+            let part = Member::partition(&shared, name, &table, partition);
             let Ok(part) = part else { continue };
             let part = look_at(part, MemberOrigin::Partition { of, number: partition.number }, forced);
             parts.push((partition, part));

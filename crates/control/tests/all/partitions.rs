@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -68,6 +69,71 @@ impl Disks {
 fn whole(scan: &Scan) -> bool {
     let [array] = scan.arrays.iter().collect::<Vec<_>>()[..] else { panic!("{} arrays", scan.arrays.len()) };
     array.assembly.degraded() == 0 && array.assembly.refusal().is_none()
+}
+
+/// A disk of 64 MiB with an MBR of these entries (start and length as they are written), and swap's
+/// mark in what begins at these bytes.
+fn counted_disk(entries: &[(u32, u32)], swap_at: &[u64]) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    let disk = File::create(&path).unwrap();
+    disk.set_len(64 << 20).unwrap();
+    let mut mbr = [0_u8; 512];
+    for (ix, (start, len)) in entries.iter().enumerate() {
+        let entry = &mut mbr[446 + 16 * ix..][..16];
+        entry[4] = 0x83;
+        entry[8..12].copy_from_slice(&start.to_le_bytes());
+        entry[12..].copy_from_slice(&len.to_le_bytes());
+    }
+    mbr[510..].copy_from_slice(&[0x55, 0xAA]);
+    disk.write_all_at(&mbr, 0).unwrap();
+    for at in swap_at {
+        disk.write_all_at(b"SWAPSPACE2", at + 4086).unwrap();
+    }
+    (dir, path.to_str().unwrap().to_owned())
+}
+
+/// Hazard: the MBR of a drive from a USB enclosure counts in sectors of 4096, and its image is
+/// written at an eighth of where its partitions are.
+#[test]
+fn an_mbr_counts_in_what_fits_with_what_is_at_the_places() {
+    const MIB: u64 = 1 << 20;
+    let (small, two) = ([(256, 1024)], [(256, 1024), (4096, 2048)]);
+    let rows: [(&[(u32, u32)], &[u64], u64, u32, bool); 8] = [
+        // Something is where the entries lead to in one of the two sizes.
+        (&small, &[MIB], 4096, 4096, true),
+        (&small, &[MIB / 8], 512, 512, true),
+        (&[(2048, 1024)], &[MIB], 512, 512, true),
+        (&two, &[MIB / 8, MIB, 16 * MIB], 4096, 4096, true),
+        // Nothing is, or as much in either.
+        (&small, &[], 512, 512, false),
+        (&small, &[MIB / 8, MIB], 512, 512, false),
+        // In sectors of 4096 it does not fit.
+        (&[(2048, 16384)], &[], 512, 512, true),
+        (&[(2048, 16384)], &[8 * MIB], 512, 512, true),
+    ];
+    for (entries, swap_at, unit_bytes, table_bytes, is_written) in rows {
+        let (_dir, name) = counted_disk(entries, swap_at);
+        let scan = scan(MemberAccess::local().look_all(&[name]).unwrap(), Forced::default()).unwrap();
+        let mut members = scan.members.iter();
+        let table = members.next().unwrap().table.clone().unwrap();
+        assert_eq!(
+            (table.sector_bytes, table.is_in_doubt()),
+            (table_bytes, !is_written),
+            "{entries:?} {swap_at:?}"
+        );
+        let start = u64::from(entries[0].0) * unit_bytes / 512;
+        assert_eq!(table.partitions[0].start_sectors, start, "{entries:?} {swap_at:?}");
+        let part = &members.next().unwrap().member;
+        assert!(part.claim(Claim::Read).is_ok());
+        let problem = part.claim(Claim::Write).map_err(wattle_control::Problem::from).map(|_| ());
+        let written = problem.map_err(|problem| problem.code);
+        assert_eq!(
+            written,
+            if is_written { Ok(()) } else { Err(Code::ReadOnlyMember) },
+            "{entries:?} {swap_at:?}"
+        );
+    }
 }
 
 #[test]

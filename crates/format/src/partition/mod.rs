@@ -32,7 +32,8 @@ use overlap::Extent;
 pub struct PartitionTable {
     /// Which of the two.
     pub kind: TableKind,
-    /// What the table counts in: 512 or the device's, or 4096 where only that fits.
+    /// What the table counts in: what it was decoded with; of a GPT the other size where only that
+    /// fits.
     pub sector_bytes: u32,
     /// The disk's id, in its own usual notation.
     pub uuid: Option<String>,
@@ -43,6 +44,12 @@ pub struct PartitionTable {
 }
 
 impl PartitionTable {
+    /// Whether it is not known what it counts in, and with that where its partitions are.
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        self.problems.iter().any(|problem| matches!(problem, TableProblem::SectorSizeUnknown { .. }))
+    }
+
     /// Whether a problem of this table leaves partitions unknown: behind the end of a chain there
     /// may be more, and in a GPT without a usable copy all of them are.
     #[must_use]

@@ -27,6 +27,17 @@ pub enum TableProblem {
         /// The device's.
         device_bytes: u32,
     },
+    /// An MBR that fits the device in sectors of either size, and nothing tells which is meant.
+    #[error(
+        "the table counts in sectors of {device_bytes} bytes, as the device does, or of {table_bytes}: it fits either way, and what is at \
+         the places does not tell; partitions are only read"
+    )]
+    SectorSizeUnknown {
+        /// The other size.
+        table_bytes: u32,
+        /// The device's.
+        device_bytes: u32,
+    },
     /// The first copy of a GPT.
     #[error("the primary GPT: {0}")]
     Primary(GptHeaderError),

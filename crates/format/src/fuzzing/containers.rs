@@ -33,7 +33,7 @@ fn check_imsm(drive: &[u8]) {
     let Some(Ok(found)) = imsm::find(drive.len() as u64, &mut read) else { return };
     let _ = (format!("{found:?}"), found.container(), found.is_spare());
     for volume in &found.volumes {
-        let _ = (volume.rebuilt_sectors(), volume.map.component_sectors(), volume.map.level());
+        let _ = (volume.rebuilt_sectors(), volume.component_sectors(), volume.map.level());
         let slots = volume.map.slots.iter().chain(volume.old_map.iter().flat_map(|map| &map.slots));
         assert!(slots.into_iter().all(|slot| (slot.disk as usize) < found.disks.len()), "an index in range");
         assert_eq!(volume.old_map.is_some(), volume.migration.is_some());

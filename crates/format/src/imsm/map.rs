@@ -114,10 +114,21 @@ impl ImsmMap {
         }
     }
 
-    /// What of each drive holds data, parity and copies included; `None` if that is more than a
-    /// number holds.
+    /// Members whose parts add up to what the volume holds; `None` if its level is not known.
     #[must_use]
-    pub fn component_sectors(&self) -> Option<u64> {
+    pub fn data_members(&self) -> Option<u64> {
+        let members = self.slots.len() as u64;
+        Some(match self.level()? {
+            ImsmLevel::Raid0 => members,
+            ImsmLevel::Raid1 => 1,
+            ImsmLevel::Raid10 => members / 2,
+            ImsmLevel::Raid5 => members - 1,
+        })
+    }
+
+    /// What of each drive holds data by the count of stripes, parity and copies included; `None` if
+    /// that is more than a number holds.
+    pub(super) fn counted_sectors(&self) -> Option<u64> {
         let strips = self.data_stripes.checked_mul(u64::from(self.strip_sectors))?;
         strips.checked_mul(u64::from(self.domains))
     }

@@ -15,7 +15,11 @@ mod tests;
 
 use crate::bytes::{le16, le32};
 use crate::text::printable;
-pub use map::{ImsmLevel, ImsmMap, ImsmMapState};
+pub use map::{ImsmLevel, ImsmMap, ImsmMapState, ImsmSlot};
+
+/// What stripes of a volume hold may differ from its size by so much of each member: sizes are
+/// rounded to MiB.
+const EXPANDED_FROM_SECTORS: u64 = 2048;
 
 /// What every anchor begins with.
 pub const SIGNATURE: &[u8; 24] = b"Intel Raid ISM Cfg Sig. ";
@@ -317,6 +321,20 @@ impl Imsm {
 }
 
 impl ImsmVolume {
+    /// What of each drive holds data, parity and copies included; `None` if that is more than a
+    /// number holds. A volume that was expanded keeps the count of stripes that it had: where its
+    /// size is more than that, it is the size that counts, if each drive has the room reserved.
+    #[must_use]
+    pub fn component_sectors(&self) -> Option<u64> {
+        let counted = self.map.counted_sectors()?;
+        let Some(members) = self.map.data_members() else { return Some(counted) };
+        let slack = EXPANDED_FROM_SECTORS.saturating_mul(members);
+        let is_expanded = self.size_sectors.saturating_sub(counted.saturating_mul(members)) > slack;
+        let sized = self.size_sectors.div_ceil(members);
+        let sized = sized.checked_next_multiple_of(u64::from(self.map.strip_sectors).max(1));
+        Some(sized.filter(|&sized| is_expanded && sized <= self.map.member_sectors).unwrap_or(counted))
+    }
+
     /// A volume and how many bytes it takes; `None` if they are not all there.
     fn decode(bytes: &[u8], disks: usize, scale: u64) -> Option<Result<(Self, usize), ImsmError>> {
         let head = bytes.get(..VOLUME_BYTES)?;

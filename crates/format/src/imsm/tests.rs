@@ -23,10 +23,10 @@ fn what_mdadm_examine_says_is_read() {
     assert!(imsm.disks.iter().all(|disk| (disk.total_sectors, disk.status) == (49152, 2)));
     let [first, second] = &imsm.volumes[..] else { panic!("{:?}", imsm.volumes) };
     assert_eq!((first.name.as_str(), first.size_sectors), ("first", 4096));
-    assert_eq!((first.map.level(), first.map.component_sectors()), (Some(ImsmLevel::Raid10), Some(2048)));
+    assert_eq!((first.map.level(), first.component_sectors()), (Some(ImsmLevel::Raid10), Some(2048)));
     assert_eq!((second.name.as_str(), second.size_sectors), ("second", 6144));
     assert_eq!((second.map.level(), second.map.start_sector), (Some(ImsmLevel::Raid5), 10240));
-    assert_eq!((second.map.strip_sectors, second.map.component_sectors()), (128, Some(2048)));
+    assert_eq!((second.map.strip_sectors, second.component_sectors()), (128, Some(2048)));
     assert!(!first.dirty && first.migration.is_none() && first.old_map.is_none());
 }
 

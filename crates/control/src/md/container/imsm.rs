@@ -167,7 +167,7 @@ fn place_volume(
             filled = Some(volume.rebuilt_sectors().unwrap_or(0));
         }
     }
-    let component = volume.map.component_sectors();
+    let component = volume.component_sectors();
     let refused = refusal(volume, component, known.drive.size_sectors);
     // A window that the drive does not have is cut: what is refused is not read.
     let start = volume.map.start_sector.min(known.drive.size_sectors);
@@ -261,18 +261,12 @@ fn refusal(volume: &ImsmVolume, component: Option<u64>, drive_sectors: u64) -> O
             | ImsmMigration::Repair,
         ) => {}
     }
-    let Some(level) = map.level() else {
+    let Some(members) = map.data_members() else {
         return Some(ContainerRefusal::Level {
             level: map.raw_level,
             kind: map.domains,
             members: map.slots.len(),
         });
-    };
-    let copies = match level {
-        ImsmLevel::Raid0 => map.slots.len() as u64,
-        ImsmLevel::Raid1 => 1,
-        ImsmLevel::Raid10 => map.slots.len() as u64 / 2,
-        ImsmLevel::Raid5 => map.slots.len() as u64 - 1,
     };
     let number = |field, found| Some(ContainerRefusal::Number { field, found });
     let strip = map.strip_sectors;
@@ -285,7 +279,8 @@ fn refusal(volume: &ImsmVolume, component: Option<u64>, drive_sectors: u64) -> O
     if map.start_sector.checked_add(component).is_none_or(|end| end > drive_sectors) {
         return number("num_data_stripes", map.data_stripes);
     }
-    if volume.size_sectors == 0 || component.checked_mul(copies).is_none_or(|held| volume.size_sectors > held)
+    if volume.size_sectors == 0
+        || component.checked_mul(members).is_none_or(|held| volume.size_sectors > held)
     {
         return number("size", volume.size_sectors);
     }

@@ -75,6 +75,36 @@ fn the_drive_that_is_filled_counts_as_far_as_it_is() {
     assert!(matches!(assembly.slots[1], Slot::Rebuilding { member: 3, .. }));
 }
 
+/// An expanded volume has the count of stripes of before: what it holds is told by its size. A size
+/// for which no room is reserved is no firmware's.
+#[test]
+fn a_volume_that_was_expanded_is_as_large_as_its_size_says() {
+    let Some(ContainerMetadata::Imsm(mut imsm)) = metadata(TWO) else { panic!() };
+    let placed_of = |imsm: &imsm::Imsm| {
+        let metadata = ContainerMetadata::Imsm(imsm.clone());
+        let names = ["dm-0", "dm-1", "dm-2", "dm-3"].into_iter().enumerate();
+        let drives: Vec<_> = names.map(|(ix, name)| drive(ix, name, &metadata)).collect();
+        facts(&place(&drives), "second")
+    };
+    let volume = &mut imsm.volumes[1];
+    let members = volume.map.data_members().unwrap();
+    let strips = 16384 / u64::from(volume.map.strip_sectors) / u64::from(volume.map.domains);
+    (volume.map.data_stripes, volume.map.member_sectors) = (strips, 16640);
+    volume.size_sectors = 16384 * members;
+    let whole = placed_of(&imsm);
+    imsm.volumes[1].map.data_stripes = strips / 2;
+    let expanded = placed_of(&imsm);
+    assert_eq!(expanded.len(), 4);
+    assert_eq!(whole, expanded);
+    assert!(whole.iter().all(|member| member.superblock.data_size_sectors == 16384));
+    let assembly = assemble(&expanded, Policy::default()).unwrap();
+    assert!(matches!(assembly.access, Access::ReadOnly(_)), "{:?}", assembly.access);
+
+    imsm.volumes[1].map.member_sectors = 16000;
+    let assembly = assemble(&placed_of(&imsm), Policy::default()).unwrap();
+    assert!(matches!(assembly.access, Access::Refused(_)), "{:?}", assembly.access);
+}
+
 /// What a resync after a crash has not reached has no right parity, though the volume went idle.
 #[test]
 fn parity_that_is_being_made_right_is_not_computed_from() {

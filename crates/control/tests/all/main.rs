@@ -5,6 +5,7 @@ mod admit;
 mod assembly;
 mod bad_input;
 mod bitmap;
+mod blocks;
 mod commit;
 mod fixtures;
 mod group_claims;

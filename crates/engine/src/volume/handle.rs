@@ -56,6 +56,9 @@ impl ArrayHandle {
         let blocks = seats.iter().filter_map(|seat| seat.device.as_ref()).map(Device::logical_block_bytes);
         let member_block_bytes = blocks.max().unwrap_or(512).max(512);
         let block_bytes = member_block_bytes.max(if spec.log.is_some() { LOG_PAGE_BYTES } else { 512 });
+        // No block reaches past the end.
+        let dividing = 1_u32 << spec.geometry.array_sectors().0.saturating_mul(512).trailing_zeros().min(31);
+        let block_bytes = block_bytes.max(spec.block_bytes_min.min(dividing));
         let trust = Trust { below: spec.synced_below, needs: spec.needs.map(Arc::new) };
         let health = Arc::new(Health::new(states, seats, trust));
         assert!(spec.geometry.survives(&health.lost()), "assembly starts no array that cannot be read");

@@ -34,6 +34,8 @@ pub struct ArraySpec {
     /// It was not stopped in good order, whatever is trusted: a member that is away may hold,
     /// unflushed, what was acknowledged.
     pub unclean: bool,
+    /// Clients are told no smaller blocks, whatever the members have.
+    pub block_bytes_min: u32,
     /// Nothing is ever written to a member, neither data nor metadata.
     pub read_only: bool,
     /// The write-intent bitmap to keep.
@@ -58,6 +60,7 @@ impl ArraySpec {
             synced_below: Sector::MAX,
             needs: None,
             unclean: false,
+            block_bytes_min: 512,
             read_only: false,
             intent: None,
             log: None,

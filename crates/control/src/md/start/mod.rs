@@ -25,6 +25,9 @@ use crate::md::sums::{self, ScrubSums};
 use crate::problem::{Check, Code, Forced, Problem};
 use crate::undo::{UndoDirectory, UndoSite};
 
+/// The largest blocks that drives have.
+const BLOCK_BYTES_MAX: u32 = 4096;
+
 /// An array whose members are ours: locked, open for what is going to be done with them, and
 /// unchanged since the decision.
 #[derive(Debug)]
@@ -287,6 +290,7 @@ impl Claimed {
             synced_below: trust.below,
             needs: trust.needs,
             unclean: self.assembly.state != SyncState::Clean,
+            block_bytes_min: self.stated_block_bytes(),
             read_only: self.read_only,
             intent,
             log,
@@ -384,6 +388,15 @@ impl Claimed {
         Some(spec)
     }
 
+    /// The logical block size that superblocks state: what was written over such blocks is found
+    /// again in no smaller ones, whatever drives the members are on now. Larger ones than drives
+    /// have are not told.
+    fn stated_block_bytes(&self) -> u32 {
+        let stated =
+            self.seats.iter().flatten().filter_map(|member| member.superblock.as_ref()?.logical_block_size());
+        stated.filter(|bytes| bytes.is_power_of_two()).max().unwrap_or(512).clamp(512, BLOCK_BYTES_MAX)
+    }
+
     fn stored_uuid(&self) -> [u8; 16] {
         let any = self.seats.iter().flatten().next();
         any.and_then(|member| Some(member.superblock.as_ref()?.stored_uuid())).unwrap_or_default()
@@ -439,7 +452,7 @@ impl Claimed {
         let parity = SideTrust { below: trust.below, unclean: self.assembly.state != SyncState::Clean };
         let joined =
             reshape::join(core, self.assembly.name(), reshape, &members, &parity, &self.backups).await?;
-        let spec = ArraySpec { read_only: true, ..joined.spec };
+        let spec = ArraySpec { read_only: true, block_bytes_min: self.stated_block_bytes(), ..joined.spec };
         let (spec, metadata) = adapt(spec, Box::new(NoMetadata), None);
         let handle = ArrayHandle::start(core, spec, metadata).await.over(joined.below);
         let (books, replayed) = (None, None);

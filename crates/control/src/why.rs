@@ -107,6 +107,11 @@ fn explain_on(
     Why { array: assembly.name().to_owned(), uuid: assembly.uuid(), decisions }
 }
 
+/// When metadata was written, behind these words; nothing of Intel's, which does not say it.
+fn written(words: &str, utime_secs: u64) -> String {
+    if utime_secs == 0 { String::new() } else { format!("{words} {}", Utc(utime_secs)) }
+}
+
 struct Explanation<'a> {
     members: &'a [MemberFacts],
     /// By member: what is given so that it is found.
@@ -165,10 +170,10 @@ impl Explanation<'_> {
             member: None,
             what: what.to_owned(),
             why: format!(
-                "described by {}, the freshest: {} events, written {}{in_sync}",
+                "described by {}, the freshest: {} events{}{in_sync}",
                 fresh.name,
                 fresh.superblock.events,
-                Utc(fresh.superblock.utime_secs)
+                written(", written", fresh.superblock.utime_secs)
             ),
             next: None,
         }
@@ -391,7 +396,7 @@ impl Explanation<'_> {
             ),
             Some(behind) => format!("{} events, {behind} behind {}", own.events, self.freshest().name),
         };
-        format!("{events}; written {}", Utc(own.utime_secs))
+        format!("{events}{}", written("; written", own.utime_secs))
     }
 
     fn bad(&self, ix: usize) -> Option<String> {

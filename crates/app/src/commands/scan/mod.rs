@@ -11,6 +11,7 @@ use wattle_control::MemberId;
 use wattle_control::assemble::ReshapeAssembly;
 use wattle_control::compat::Compatibility;
 use wattle_control::crypt::{Encryption, LockState};
+use wattle_control::facts::SuperblockFacts;
 use wattle_control::lvm::GroupScan;
 use wattle_control::members::{Member, MemberAccess};
 use wattle_control::older_linux::compatibility_of;
@@ -337,7 +338,7 @@ fn array_report(scan: &Scan, found: &ArrayScan) -> ArrayReport {
         unsynced_note: assembly.unsynced_note(),
         events: array.events,
         created: rfc3339(array.ctime_secs),
-        updated: rfc3339(array.utime_secs),
+        updated: written(array),
         features: array.features.names().collect(),
         access,
         problems: problems.iter().map(ErrorReport::from).collect(),
@@ -374,6 +375,11 @@ fn health(assembly: &Assembly) -> Health {
     }
 }
 
+/// When a superblock was last written; metadata of Intel RAID does not say it.
+fn written(superblock: &SuperblockFacts) -> Option<String> {
+    rfc3339(superblock.utime_secs).filter(|_| superblock.utime_secs > 0)
+}
+
 fn array_member(scan: &Scan, found: &ArrayScan, ix: usize) -> ArrayMemberReport {
     let member = &scan.members[found.members[ix]];
     let verdict = &found.assembly.verdicts[ix];
@@ -389,7 +395,7 @@ fn array_member(scan: &Scan, found: &ArrayScan, ix: usize) -> ArrayMemberReport 
         },
         why,
         events: superblock.map_or(0, |superblock| superblock.events),
-        updated: superblock.and_then(|superblock| rfc3339(superblock.utime_secs)),
+        updated: superblock.and_then(written),
         write_mostly: member
             .superblock()
             .is_some_and(|superblock| superblock.device_flags().contains(DeviceFlags::WRITE_MOSTLY)),

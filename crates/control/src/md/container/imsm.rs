@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use wattle_format::imsm::{Imsm, ImsmDisk, ImsmLevel, ImsmMapState, ImsmMigration, ImsmVolume};
+use wattle_format::imsm::{Imsm, ImsmDisk, ImsmLevel, ImsmMapState, ImsmMigration, ImsmSlot, ImsmVolume};
 
 use super::identity::identify;
 use super::{
@@ -154,8 +154,14 @@ fn place_volume(
     let slots = volume.map.slots.len();
     let mut roles = vec![DeviceRole::Spare; fresh.disks.len().max(slots).max(number as usize + 1)];
     let mut filled = None;
+    // mdadm marks the slot that failed as well. Metadata that only names it contradicts itself, and
+    // what is in the slot is not read.
+    let is_marked = |slot: &ImsmSlot| slot.is_stale || index(slot.disk).is_none_or(ImsmDisk::has_failed);
+    let is_degraded = matches!(volume.map.state, ImsmMapState::Degraded | ImsmMapState::Failed);
+    let unmarked = usize::from(volume.map.failed_slot);
+    let unmarked = Some(unmarked).filter(|_| is_degraded && !volume.map.slots.iter().any(is_marked));
     for (slot, place) in volume.map.slots.iter().enumerate() {
-        let has_failed = index(place.disk).is_none_or(ImsmDisk::has_failed) || place.is_stale;
+        let has_failed = is_marked(place) || unmarked == Some(slot);
         let being_filled = volume.migration == Some(ImsmMigration::Rebuild)
             && volume.old_map.as_ref().and_then(|map| map.slots.get(slot)).is_some_and(|old| old.is_stale);
         let role = if has_failed { DeviceRole::Faulty } else { DeviceRole::Active(slot as u16) };

@@ -105,6 +105,19 @@ fn a_volume_that_was_expanded_is_as_large_as_its_size_says() {
     assert!(matches!(assembly.access, Access::Refused(_)), "{:?}", assembly.access);
 }
 
+/// A volume that says that it is degraded, and by which slot, without a mark on that slot.
+#[test]
+fn the_slot_that_failed_is_not_read_without_a_mark_either() {
+    let Some(ContainerMetadata::Imsm(mut imsm)) = metadata(TWO) else { panic!() };
+    let map = &mut imsm.volumes[1].map;
+    (map.state, map.failed_slot) = (imsm::ImsmMapState::Degraded, 1);
+    let metadata = ContainerMetadata::Imsm(imsm);
+    let names = ["dm-0", "dm-1", "dm-2", "dm-3"].into_iter().enumerate();
+    let drives: Vec<_> = names.map(|(ix, name)| drive(ix, name, &metadata)).collect();
+    let assembly = assemble(&facts(&place(&drives), "second"), Policy::default()).unwrap();
+    assert_eq!(assembly.missing(), [1]);
+}
+
 /// What a resync after a crash has not reached has no right parity, though the volume went idle.
 #[test]
 fn parity_that_is_being_made_right_is_not_computed_from() {

@@ -1,9 +1,10 @@
 //! Which drive of an IMSM container a member is.
 //!
 //! The metadata is the same on every drive and tells drives apart by serial numbers that only the
-//! hardware knows. A block device tells its own. Of a file what counts is, in this order: a serial
-//! number in its name; that the metadata leaves only one drive which it can be; that only one drive
-//! of the table has its size.
+//! hardware knows. A block device tells its own, or that of the USB bridge that it is behind: a
+//! number that is in no table says nothing, and then only its name does. Of a file what counts is,
+//! in this order: a serial number in its name; that the metadata leaves only one drive which it can
+//! be; that only one drive of the table has its size.
 //!
 //! Invariant: a drive is taken for another only if a name says so. What cannot be told is not
 //! guessed.
@@ -19,7 +20,10 @@ const SERIAL_BYTES: usize = 16;
 /// is not known.
 pub(super) fn identify(drives: &[(&ContainerDrive<'_>, &Imsm)]) -> Vec<Option<String>> {
     let mut found: Vec<_> = drives.iter().map(|(drive, imsm)| by_number(drive, imsm)).collect();
-    for (ix, found) in found.iter_mut().enumerate().filter(|(_, found)| found.is_none()) {
+    for (ix, found) in found.iter_mut().enumerate() {
+        if found.is_some() || drives[ix].0.serial.is_some() {
+            continue;
+        }
         *found = by_exclusion(drives, ix).or_else(|| by_size(drives, ix));
     }
     found
@@ -27,12 +31,10 @@ pub(super) fn identify(drives: &[(&ContainerDrive<'_>, &Imsm)]) -> Vec<Option<St
 
 /// What the hardware says, or else the name.
 fn by_number(drive: &ContainerDrive<'_>, imsm: &Imsm) -> Option<String> {
-    if let Some(serial) = &drive.serial {
-        // A drive that says which it is and is not in the table is none of them, whatever its
-        // name.
-        let own = reduced(serial);
-        let same = |disk: &&ImsmDisk| reduced(disk.own_serial()) == own;
-        return Some(imsm.disks.iter().find(same).map_or(own.clone(), |disk| disk.own_serial().to_owned()));
+    let own = drive.serial.as_deref().map(reduced);
+    let same = |disk: &&ImsmDisk| own.as_ref() == Some(&reduced(disk.own_serial()));
+    if let Some(disk) = imsm.disks.iter().find(same) {
+        return Some(disk.own_serial().to_owned());
     }
     let mut named = imsm.disks.iter().filter(|disk| is_named(drive.name, disk.own_serial()));
     let disk = named.next()?;

@@ -72,7 +72,7 @@ fn place_container(family: u32, members: &[(&ContainerDrive<'_>, &Imsm)], placed
     let container = format!("Intel RAID container {family:08x}");
     for (at, known) in known.iter().enumerate() {
         let Some(number) = known.number else {
-            placed.problems.push((known.drive.id, unknown(known.drive.name, &container, known.imsm)));
+            placed.problems.push((known.drive.id, unknown(known.drive, &container, known.imsm)));
             continue;
         };
         say(known, fresh, number, &container, placed);
@@ -101,7 +101,8 @@ fn take_any(known: &mut [Known<'_>], fresh: &Imsm) {
         return;
     }
     for ix in 0..known.len() {
-        if known[ix].number.is_some() || known[ix].imsm != fresh {
+        let known_number = known[ix].number.is_some() || known[ix].drive.serial.is_some();
+        if known_number || known[ix].imsm != fresh {
             continue;
         }
         let is_free = |number: &u32| !known.iter().any(|known| known.number == Some(*number));
@@ -293,14 +294,17 @@ fn refusal(volume: &ImsmVolume, component: Option<u64>, drive_sectors: u64) -> O
     None
 }
 
-fn unknown(name: &str, container: &str, imsm: &Imsm) -> Problem {
+fn unknown(drive: &ContainerDrive<'_>, container: &str, imsm: &Imsm) -> Problem {
+    let name = drive.name;
+    let own = drive.serial.as_ref().map(|serial| format!("; it says {serial}, as a USB bridge may"));
     let serials: Vec<_> = imsm.disks.iter().map(|disk| disk.own_serial().to_owned()).collect();
     Problem::new(
         Code::ContainerDriveUnknown,
         format!("{name}: which drive of {container} it is, is not known"),
         format!(
-            "all drives of a container have the same metadata, which tells them apart by serial numbers: {}",
-            serials.join(", ")
+            "all drives of a container have the same metadata, which tells them apart by serial numbers: {}{}",
+            serials.join(", "),
+            own.unwrap_or_default()
         ),
         format!(
             "give the drive itself, or a name with its serial number in it: `ln -s {} SERIAL.img`; the number is on the \

@@ -46,8 +46,8 @@ fn a_file_is_the_drive_whose_serial_number_is_in_its_name() {
     }
 }
 
-/// Which of four drives a file without a number is cannot be told; a drive that tells another
-/// number is none of them.
+/// Which of four drives a file without a number is cannot be told, nor which a drive is that tells
+/// another number, as a USB bridge does, without a name that says it.
 #[test]
 fn what_is_not_known_is_not_guessed() {
     let metadata = metadata(TWO).unwrap();
@@ -56,8 +56,18 @@ fn what_is_not_known_is_not_guessed() {
     assert_eq!(placed.problems.len(), 1);
     assert_eq!(placed.problems[0].1.code, Code::ContainerDriveUnknown);
     assert!(placed.extents.iter().all(|extent| extent.of == MemberId::nth(1)));
-    let other = ContainerDrive { serial: Some("WD-1".to_owned()), ..drive(0, "dm-1.img", &metadata) };
-    assert!(place(&[other]).extents.is_empty(), "its name does not count");
+    let bridged = |name| ContainerDrive { serial: Some("WD-1".to_owned()), ..drive(0, name, &metadata) };
+    let placed = place(&[bridged("sdb")]);
+    assert!(placed.extents.is_empty());
+    let problem = &placed.problems[0].1;
+    assert_eq!(problem.code, Code::ContainerDriveUnknown);
+    assert!(problem.why.contains("WD-1") && problem.why.contains("dm-1"), "{}", problem.why);
+    let placed = place(&[bridged("/x/dm-1.img")]);
+    assert!(placed.problems.is_empty() && !placed.extents.is_empty());
+    // What it says of itself is heard before its name.
+    let own = ContainerDrive { serial: Some("/dev/dm-2".to_owned()), ..drive(0, "dm-1.img", &metadata) };
+    let by_name = place(&[drive(0, "dm-2.img", &metadata)]);
+    assert_eq!(place(&[own]).extents, by_name.extents);
 }
 
 #[test]

@@ -402,7 +402,6 @@ impl BitmapCopies {
             image: RefCell::new(image),
             copies: RefCell::new(copies),
             waits: Waits::default(),
-            cleared_lazily: Cell::new(false),
         })
     }
 

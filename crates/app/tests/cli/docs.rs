@@ -129,6 +129,8 @@ fn settled(text: &str) -> String {
         (r"\(pid [0-9]+\)", "(pid N)"),
         (r"--homehost=\S+", "--homehost=HOST"),
         (r"(created?) \S+:", "$1 HOST:"),
+        // The number of a device that joined is drawn.
+        (r"\b([a-z]+)\[[0-9]+\]", "$1[N]"),
         (r"[0-9]+ ops; [0-9.:]+ sec \([^)]*\)", "OPS"),
     ] {
         all = regex_lite::Regex::new(pattern).unwrap().replace_all(&all, same).into_owned();

@@ -9,8 +9,8 @@ use crate::judge::{Guest, root};
 
 /// The exit status of scripts/mdadm-tests where the source package cannot be had.
 const NO_SOURCE: i32 = 77;
-/// Two short ones, in which arrays are made, shown, assembled, lose members and get new ones.
-const TESTS: [&str; 2] = ["06name", "01r5fail"];
+/// Short ones, in which arrays are made, shown, assembled, lose members, get new ones and a bitmap.
+const TESTS: [&str; 3] = ["06name", "01r5fail", "05r1-grow-internal"];
 
 pub fn run(_guest: &Guest) {
     let output = Command::new(root().join("scripts/mdadm-tests"))

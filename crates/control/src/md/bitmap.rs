@@ -88,8 +88,8 @@ impl BitmapPlace {
         self.device.logical_block_bytes().max(SECTOR_BYTES as u32) as usize
     }
 
-    /// Where a superblock leaves room for a new bitmap, in sectors from the superblock: right behind
-    /// it, in metadata 1.0 in front of it and behind the data. `None` if there is no block of it.
+    /// Where a superblock leaves room for a new bitmap, in sectors from the superblock: right
+    /// behind it, in metadata 1.0 in front of it and behind the data. `None` if there is none.
     #[must_use]
     pub fn free(device: &Device, superblock: &Superblock) -> Option<Range<i32>> {
         let mut trial = superblock.clone();

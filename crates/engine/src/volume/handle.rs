@@ -214,8 +214,8 @@ impl ArrayHandle {
             .unwrap_or(Err(JoinError::Stopped))
     }
 
-    /// Keeps a write-intent bitmap from now on, in which all bits are set and which the metadata has
-    /// ready; or none any more. Nothing may lack only what the present bitmap has bits for.
+    /// Keeps a write-intent bitmap from now on, in which all bits are set and which the metadata
+    /// has ready; or none any more. Nothing may lack only what the present bitmap has bits for.
     ///
     /// # Errors
     /// [`VolumeError::Broken`] if it could not be recorded; read-only or stopped.

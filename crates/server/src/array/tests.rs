@@ -131,3 +131,17 @@ fn two_stops_of_a_broken_array_say_the_same() {
         assert_eq!((one.await, other.await), (Err(VolumeError::Broken), Err(VolumeError::Broken)));
     });
 }
+
+/// Machines that go down each night never see the end of a long check.
+#[test]
+fn a_stop_keeps_what_a_check_found_until_then() {
+    with_array(async |core, served, _| {
+        served.set("sync_speed_max", "1M").await.unwrap();
+        served.check().await.unwrap();
+        core.sleep(Duration::from_millis(500)).await;
+        served.stop().await.unwrap();
+        let runs: Vec<_> =
+            served.history.last().into_iter().map(|run| (run.outcome, run.mismatch_sectors)).collect();
+        assert_eq!(runs, [("aborted".to_owned(), 1)]);
+    });
+}

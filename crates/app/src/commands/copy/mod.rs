@@ -118,13 +118,15 @@ async fn copy(
     let report_to = report_to.transpose()?;
     let progress = progress(source.size_bytes(), target.map.bytes(Status::Finished));
     let effort = RescueEffort { scrape: !args.no_scrape, retries: args.retries };
+    let place = target.place.clone();
     let (map, result) = rescue::copy(core, source, target, effort, &progress).await;
     progress.finish_and_clear();
     let missing = missing(&map);
     let early = result.as_ref().err().map(|problem| problem.what.clone());
     let result = match result {
         Ok(()) if !missing.is_empty() => Err(incomplete(source, &missing, screen.units)),
-        result => result,
+        Ok(()) => place.check(),
+        failed => failed,
     };
     let file = FileLoss::of_copy(&args.to, &map.missing(), early);
     let loss = RescueLoss::new("copy", members, vec![file], u64::from(result.is_ok()), &result);

@@ -98,7 +98,7 @@ pub async fn copy(
     effort: RescueEffort,
     progress: &ProgressBar,
 ) -> (RescueMap, Result<(), Problem>) {
-    let CopyTarget { output, map, map_file, map_room, resumed } = target;
+    let CopyTarget { output, map, map_file, map_room, resumed, .. } = target;
     let map_writer = MapWriter {
         core: core.clone(),
         output: output.clone(),

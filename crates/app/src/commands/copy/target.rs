@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ const MAP_ROOM_BYTES: u64 = 1 << 20;
 pub struct CopyTarget {
     /// The file, as large as the source.
     pub output: Device,
+    /// Where it is to be found in the end.
+    pub place: OutputPlace,
     /// What was copied already.
     pub map: RescueMap,
     /// Where the map is kept.
@@ -290,7 +293,39 @@ impl CopyTarget {
         let map_room = map_file.keep_room()?;
         let sized = file.file().set_len(size_bytes).and_then(|()| file.file().sync_all());
         sized.and_then(|()| sync_directory_of(&args.to)).map_err(as_copy)?;
-        Ok(Self { output: device()?, map, map_file, map_room, resumed })
+        let place = OutputPlace::of(&args.to, file.file()).map_err(as_copy)?;
+        Ok(Self { output: device()?, place, map, map_file, map_room, resumed })
+    }
+}
+
+/// Where the copy is found when it is done.
+#[derive(Debug, Clone)]
+pub struct OutputPlace {
+    path: PathBuf,
+    device_and_inode: (u64, u64),
+}
+
+impl OutputPlace {
+    fn of(path: &Path, file: &File) -> io::Result<Self> {
+        let found = file.metadata()?;
+        Ok(Self { path: path.to_owned(), device_and_inode: (found.dev(), found.ino()) })
+    }
+
+    /// What was copied is lost where its file was removed meanwhile, or has another name.
+    ///
+    /// # Errors
+    /// The file that was written is not there.
+    pub fn check(&self) -> Result<(), Problem> {
+        let now = fs::metadata(&self.path).map(|found| (found.dev(), found.ino()));
+        if now.is_ok_and(|now| now == self.device_and_inode) {
+            return Ok(());
+        }
+        Err(Problem::new(
+            Code::OutputFailed,
+            format!("{} is not there any more", self.path.display()),
+            "it was removed or renamed while it was written: what was copied is in a file without this name, or in none",
+            "if it has another name now, give it this one again; else copy again with --overwrite",
+        ))
     }
 }
 
@@ -425,6 +460,21 @@ fn failed(path: &Path, error: &io::Error, why: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_that_was_removed_or_renamed_meanwhile_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("copy.img");
+        let place = OutputPlace::of(&path, &File::create_new(&path).unwrap()).unwrap();
+        assert_eq!(place.check(), Ok(()));
+        let other = dir.path().join("other.img");
+        fs::rename(&path, &other).unwrap();
+        assert_eq!(place.check().unwrap_err().code, Code::OutputFailed);
+        fs::write(&path, b"another file").unwrap();
+        assert_eq!(place.check().unwrap_err().code, Code::OutputFailed);
+        fs::rename(&other, &path).unwrap();
+        assert_eq!(place.check(), Ok(()));
+    }
 
     #[test]
     fn samples_lie_in_what_was_copied() {

@@ -71,8 +71,10 @@ pub(super) fn bitmap(
         BitmapFacts::Version(3 | 4) | BitmapFacts::Unreadable => None,
         BitmapFacts::Version(version) => Some(Reason::BitmapVersion { member: member.name.clone(), version }),
         // It was not reached when the bitmap was put on, and knows nothing of it.
-        BitmapFacts::None => None,
-        BitmapFacts::Invalid => Some(Reason::BitmapInvalid { member: member.name.clone() }),
+        BitmapFacts::None if !member.superblock.has(Features::BITMAP) => None,
+        BitmapFacts::None | BitmapFacts::Invalid => {
+            Some(Reason::BitmapInvalid { member: member.name.clone() })
+        }
     });
     if let Some(reason) = foreign {
         reasons.read_only(reason);

@@ -3,8 +3,8 @@
 //! The order of writes, and what a crash leaves after each:
 //!
 //! 1. A new bitmap is written on every member, with all bits set. No superblock names it.
-//! 2. The engine holds the array alone, and superblocks name it in the next generation. Members that
-//!    were not reached are one event behind and do not know it; the others have all bits, and
+//! 2. The engine holds the array alone, and superblocks name it in the next generation. Members
+//!    that were not reached are one event behind and do not know it; the others have all bits, and
 //!    nothing was in flight ([`ArrayHandle::set_intent`](wattle_engine::ArrayHandle::set_intent)).
 //! 3. From then on bits are cleared and set as always.
 //!

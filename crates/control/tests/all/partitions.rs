@@ -93,21 +93,26 @@ fn counted_disk(entries: &[(u32, u32)], swap_at: &[u64]) -> (tempfile::TempDir, 
     (dir, path.to_str().unwrap().to_owned())
 }
 
+/// Entries; where swap space is; what the first entry and the table count in; whether partitions
+/// are written.
+type CountedRow = (&'static [(u32, u32)], &'static [u64], u64, u32, bool);
+
 /// Hazard: the MBR of a drive from a USB enclosure counts in sectors of 4096, and its image is
 /// written at an eighth of where its partitions are.
 #[test]
 fn an_mbr_counts_in_what_fits_with_what_is_at_the_places() {
     const MIB: u64 = 1 << 20;
-    let (small, two) = ([(256, 1024)], [(256, 1024), (4096, 2048)]);
-    let rows: [(&[(u32, u32)], &[u64], u64, u32, bool); 8] = [
+    const SMALL: [(u32, u32); 1] = [(256, 1024)];
+    const TWO: [(u32, u32); 2] = [(256, 1024), (4096, 2048)];
+    let rows: [CountedRow; 8] = [
         // Something is where the entries lead to in one of the two sizes.
-        (&small, &[MIB], 4096, 4096, true),
-        (&small, &[MIB / 8], 512, 512, true),
+        (&SMALL, &[MIB], 4096, 4096, true),
+        (&SMALL, &[MIB / 8], 512, 512, true),
         (&[(2048, 1024)], &[MIB], 512, 512, true),
-        (&two, &[MIB / 8, MIB, 16 * MIB], 4096, 4096, true),
+        (&TWO, &[MIB / 8, MIB, 16 * MIB], 4096, 4096, true),
         // Nothing is, or as much in either.
-        (&small, &[], 512, 512, false),
-        (&small, &[MIB / 8, MIB], 512, 512, false),
+        (&SMALL, &[], 512, 512, false),
+        (&SMALL, &[MIB / 8, MIB], 512, 512, false),
         // In sectors of 4096 it does not fit.
         (&[(2048, 16384)], &[], 512, 512, true),
         (&[(2048, 16384)], &[8 * MIB], 512, 512, true),

@@ -100,6 +100,8 @@ const REMOTE_TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=D
 /// In what time requests may be wanted: below, no drive answers; above, no client waits.
 const GOALS: RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_secs(60);
 
+/// What a bit of a bitmap stands for; the header has 32 bits for it.
+const BITMAP_CHUNKS: RangeInclusive<u64> = 4096..=1 << 31;
 /// Whole seconds between sweeps of a bitmap; above, clearing never comes to anything.
 const BITMAP_DELAYS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(1);
 
@@ -154,7 +156,7 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     ),
     (
         "bitmap",
-        "internal, none, or what a bit stands for, from 4K; with ,delay=TIME for another pause than 5s before bits are cleared",
+        "internal, none, or what a bit stands for, from 4K to 2G; with ,delay=TIME for another pause than 5s before bits are cleared",
         "a write-intent bitmap on the members: after a crash, or an absence, only what was written then is gone through",
     ),
     ("iops", IOPS, "the volume's clients together get at most so many requests a second"),
@@ -293,7 +295,9 @@ fn bitmap(value: &str) -> Option<BitmapChoice> {
         value.split_once(",delay=").map_or((value, None), |(chunk, time)| (chunk, Some(time)));
     let chunk_bytes = match chunk {
         "internal" => None,
-        size => Some(parse_size(size).ok().filter(|size| *size >= 4096 && size.is_power_of_two())?),
+        size => Some(
+            parse_size(size).ok().filter(|size| BITMAP_CHUNKS.contains(size) && size.is_power_of_two())?,
+        ),
     };
     let sweep_secs = match delay.map(humantime::parse_duration) {
         None => None,
@@ -412,6 +416,7 @@ mod tests {
             ("bitmap", "internal,delay=1500ms", "delay=TIME"),
             ("bitmap", "none,delay=5s", "internal, none"),
             ("bitmap", "2K", "from 4K"),
+            ("bitmap", "4G", "to 2G"),
             ("iops", "0", "1 to 100000000"),
             ("vg/home:bandwidth", "1", "from 64K"),
             ("vg/home:goal", "5ms", "settings are"),

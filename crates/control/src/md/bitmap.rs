@@ -76,9 +76,14 @@ impl BitmapPlace {
             offset_bytes: start.checked_mul(SECTOR_BYTES)?,
             room_bytes: (end - start) * SECTOR_BYTES,
         };
-        let on_superblock =
-            (superblock.found_at_sectors()..superblock.found_at_sectors() + 8).contains(&start);
-        let misplaced = data.contains(&start) || on_superblock;
+        let place_of_superblock = superblock.found_at_sectors()..superblock.found_at_sectors() + 8;
+        let log = bad_block_log(superblock);
+        let ppl = superblock.ppl().and_then(|area| {
+            let at = after(i32::from(area.offset_sectors))?;
+            Some(at..at + u64::from(area.size_sectors))
+        });
+        let taken = [Some(data), Some(place_of_superblock), log, ppl];
+        let misplaced = taken.into_iter().flatten().any(|area| area.contains(&start));
         let block = place.block_bytes() as u64;
         (!misplaced && place.offset_bytes.is_multiple_of(block) && place.room_bytes >= block).then_some(place)
     }
@@ -94,10 +99,19 @@ impl BitmapPlace {
     pub fn free(device: &Device, superblock: &Superblock) -> Option<Range<i32>> {
         let mut trial = superblock.clone();
         if superblock.version() != Version::V10 {
-            trial.set_bitmap_offset(Some(BEHIND_SUPERBLOCK)).ok()?;
-            let room = Self::of(device, &trial)?.room_bytes / SECTOR_BYTES;
-            let end = i32::try_from(room).ok()?.checked_add(BEHIND_SUPERBLOCK)?;
-            return Some(BEHIND_SUPERBLOCK..end);
+            // An array without redundancy, as this one may have been, has its log there.
+            let behind_log = || {
+                let end = bad_block_log(superblock)?.end.checked_sub(superblock.found_at_sectors())?;
+                i32::try_from(end.next_multiple_of(PAGE_SECTORS as u64)).ok()
+            };
+            let candidates = [Some(BEHIND_SUPERBLOCK), behind_log()].into_iter().flatten();
+            let room_at = |offset: i32| {
+                trial.set_bitmap_offset(Some(offset)).ok()?;
+                let room = Self::of(device, &trial)?.room_bytes / SECTOR_BYTES;
+                Some(offset..i32::try_from(room).ok()?.checked_add(offset)?)
+            };
+            let mut free = candidates.filter(|offset| *offset >= BEHIND_SUPERBLOCK).filter_map(room_at);
+            return free.find(|free| free.end - free.start >= PAGE_SECTORS);
         }
         let place = superblock.found_at_sectors();
         let log = superblock.bad_block_log().map(|area| area.offset_sectors).filter(|offset| *offset < 0);
@@ -112,6 +126,13 @@ impl BitmapPlace {
     fn holds(&self, image_bytes: usize) -> bool {
         image_bytes.next_multiple_of(self.block_bytes()) as u64 <= self.room_bytes
     }
+}
+
+/// Where a member's bad-block log is.
+fn bad_block_log(superblock: &Superblock) -> Option<Range<u64>> {
+    let area = superblock.bad_block_log()?;
+    let at = superblock.sector_from_superblock(area.offset_sectors)?;
+    Some(at..at + u64::from(area.size_sectors))
 }
 
 /// Where metadata 0.90, 1.1 and 1.2 have a bitmap, in sectors from the superblock.
@@ -459,6 +480,16 @@ impl BitmapCopies {
         let failed = self.make_level(in_use, !same).await;
         self.left_behind(in_use, &failed);
         done(failed)
+    }
+
+    /// Writes all of it on members, not durably: whether they take it, before anything depends on
+    /// that. A forced write that fails would count as one of a member's losses.
+    ///
+    /// # Errors
+    /// The seats that do not take it.
+    pub async fn reserve(&self, in_use: &InUse) -> Result<(), MemberSet> {
+        let all = |place: &BitmapPlace| (0..self.image.borrow().len.div_ceil(place.block_bytes())).collect();
+        done(self.write(in_use, all, Durability::Cached).await)
     }
 
     /// Sets the bits of `regions`, durably on every member in use.

@@ -48,6 +48,7 @@ mod tests {
     use super::super::state::set_role;
     use super::*;
     use crate::md::badblocks;
+    use crate::md::bitmap::BitmapPlace;
     use wattle_format::md::create::{self, NewArray};
     use wattle_format::md::{
         BadBlockArea, DeviceFields, DeviceFlags, DeviceRole, Features, Timestamp, Uuid, super_offset_sectors,
@@ -99,6 +100,25 @@ mod tests {
         superblock.set_bad_block_log(Some(area)).unwrap();
         assert_eq!(badblocks::entries_max(&superblock, &device), 128);
         assert_eq!(badblocks::entries_max(&some_superblock(Version::V090), &device), 0);
+    }
+
+    /// mdadm has the log of an array without redundancy where others have their bitmap, and there
+    /// it stays when the array gets another level.
+    #[test]
+    fn a_new_bitmap_lies_beside_the_log_of_bad_blocks() {
+        let device = Device::mem(16384 * SECTOR_BYTES);
+        let mut superblock = some_superblock(Version::V12);
+        assert_eq!(BitmapPlace::free(&device, &superblock), Some(8..2040));
+        for (offset_sectors, free) in [(8, 16..2040), (16, 8..16), (12, 24..2040)] {
+            let area = BadBlockArea { offset_sectors, size_sectors: 8, shift: 0 };
+            superblock.set_bad_block_log(Some(area)).unwrap();
+            assert_eq!(BitmapPlace::free(&device, &superblock), Some(free), "{offset_sectors}");
+        }
+        let area = BadBlockArea { offset_sectors: 8, size_sectors: 8, shift: 0 };
+        superblock.set_bad_block_log(Some(area)).unwrap();
+        superblock.set_bitmap_offset(Some(8)).unwrap();
+        assert!(BitmapPlace::of(&device, &superblock).is_none(), "on the log");
+        assert_eq!(BitmapPlace::free(&device, &some_superblock(Version::V090)), Some(8..128));
     }
 
     /// Waves cost a round trip each: turning clean and dirty must not pay it. It need not, as it

@@ -2,7 +2,8 @@
 //!
 //! The order of writes, and what a crash leaves after each:
 //!
-//! 1. A new bitmap is written on every member, with all bits set. No superblock names it.
+//! 1. A new bitmap is written on every member, with all bits set: first to see whether there is
+//!    room, then durably. No superblock names it.
 //! 2. The engine holds the array alone, and superblocks name it in the next generation. Members
 //!    that were not reached are one event behind and do not know it; the others have all bits, and
 //!    nothing was in flight ([`ArrayHandle::set_intent`](wattle_engine::ArrayHandle::set_intent)).
@@ -117,7 +118,7 @@ impl RunningArray {
         spec: IntentSpec,
     ) -> Result<(), Problem> {
         // A member that does not take it is found out before anything depends on that.
-        copies.commit(&books.seated(), books.state().events()).await.map_err(|seats| {
+        copies.reserve(&books.seated()).await.map_err(|seats| {
             let names = seats.iter().filter_map(|seat| self.names().get(seat.index())?.clone());
             self.problem(
                 Code::BitmapNotChanged,

@@ -429,9 +429,9 @@ pub fn refuse_same_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result
 /// and neither lies on the other.
 pub fn apart_from(stack: &Stack, uuid: &str) -> (Vec<String>, Vec<String>) {
     let arrays = &stack.scan.arrays;
-    let on_arrays = (0..).zip(arrays.iter()).map(|(at, array)| {
+    let on_arrays = arrays.entries().map(|(at, array)| {
         let mut together = stack.below(&array.members).arrays;
-        together.push(ArrayId::nth(at));
+        together.push(at);
         together
     });
     let below = |group: &GroupScan| {

@@ -128,7 +128,7 @@ impl RunningArray {
                     names.collect::<Vec<_>>().join(", ")
                 ),
                 "every member has a copy, and a write waits for all of them",
-                format!("`wattle status {}` shows the members", shell_word(&self.name)),
+                "see what is wrong with that member (of a file: whether its file system has room), and repeat the order",
             )
         })?;
         self.handle.set_intent(&self.core, Some(spec)).await.map_err(|error| self.not_turned(error))

@@ -138,6 +138,30 @@ fn no_power_cut_leaves_a_bitmap_that_lies() {
     assert!(mixed > 3, "{mixed} cuts that some members were not reached before");
 }
 
+/// What a member does not take is no loss of what it holds: the order is refused, and nothing else
+/// has changed.
+#[test]
+fn a_member_that_does_not_take_a_bitmap_stays_what_it_is() {
+    let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
+    let devices = drives(&mut world, Version::V12);
+    let (claimed, second) = (found(&world, &devices, Version::V12).unwrap(), world.drive(&devices[1]));
+    let run = world.run(async move |core: Core| {
+        let started = claimed.launch(&core).await.unwrap();
+        let array = RunningArray::new(&core, &MemberAccess::local(), "t", started);
+        let volume = array.handle().volume().open(&core).unwrap();
+        second.fail_next_writes(1);
+        let refused = array.set_bitmap(ON[0]).await.unwrap_err();
+        assert_eq!(refused.code, Code::BitmapNotChanged);
+        volume.write(0, Buf::copy_of(&bytes(1)), Durability::Fua).await.unwrap();
+        volume.flush().await.unwrap();
+        assert_eq!(array.handle().status(&core).await.degraded, 0);
+        array.set_bitmap(ON[0]).await.unwrap();
+        assert_eq!(array.handle().status(&core).await.degraded, 0);
+        array.handle().stop(&core).await.unwrap();
+    });
+    run.expect_done();
+}
+
 /// How much of each member that joined was filled.
 fn fillings(array: &RunningArray) -> Vec<Filling> {
     let told = array.events(0).into_iter();

@@ -252,9 +252,17 @@ pub fn admit(
         None => new_fields(offer, template, own.and_then(|own| own.device_uuid()).unwrap_or(device_uuid))?,
     };
     check_size(offer, template, &fields)?;
+    // What is written over as a whole has nothing left of the member that it was. Devices that left
+    // while it was out count that number out, and would count out the array, too.
+    let stays_itself = |own: &Superblock| {
+        apart.is_none()
+            && (by_regions.is_some() || own.role().slot().is_none() || !template.version().is_1x())
+    };
     let dev_number = match (spare, former) {
         (Some(spare), _) if is_only_one_with(spare.dev_number, running) => spare.dev_number,
-        (None, Some(own)) if apart.is_none() && is_free(own.dev_number(), running, seat) => own.dev_number(),
+        (None, Some(own)) if stays_itself(own) && is_free(own.dev_number(), running, seat) => {
+            own.dev_number()
+        }
         _ => free_number(running, device_uuid).ok_or_else(|| no_number(offer, template))?,
     };
     let recovery = if by_regions.is_some() { MemberRecovery::Regions } else { MemberRecovery::Full };

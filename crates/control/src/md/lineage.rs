@@ -13,6 +13,8 @@
 //! - Nor does a number tell all: it is given again once it is free, and for each half of an array
 //!   the numbers of the other half's members are. Where every newcomer gets the first one that is
 //!   free, as in Linux, it is the very number of a member that is away, in the same slot.
+//! - What is written over as a whole gets another number than it had: devices that left while it was
+//!   out have the old one as one that is out, and would count out an array that they never left.
 //!
 //! So a device that is older than the array comes back by the bitmap alone only if the bitmaps say
 //! the same of it ([`own_bits`]). They can, since nothing clears a bit while a member is out, and
@@ -149,7 +151,7 @@ pub(crate) fn went_apart(
     if says(Standing::Working) {
         return false;
     }
-    says(Standing::Out) || numbers_tell(own) && is_alone(own) || own.utime_secs > utime_secs
+    says(Standing::Out) || own.container.is_none() && is_alone(own) || own.utime_secs > utime_secs
 }
 
 /// Whether nothing tells a device that left early from one that was run without these members: it

@@ -318,6 +318,19 @@ fn halves_that_went_on_with_other_devices_are_refused() {
     alone.pop();
     assert!(split(&alone));
 
+    // The same where the members that each half began with had joined, so that the other half never
+    // says of them that they are out: with as many events, or one less, they would be known.
+    let (c, d): (&[_], &[_]) = (&[(4, 0)], &[(5, 1)]);
+    let (c_and, d_and): (&[_], &[_]) = (&[(4, 0), (6, 1)], &[(5, 1), (6, 0)]);
+    for events in [[20, 20], [20, 19], [19, 20]] {
+        for halves in [[c, d], [c, d_and], [c_and, d], [c_and, d_and]] {
+            let members = given(1, 2, &halves, &events);
+            assert!(split(&members), "{halves:?} {events:?}");
+            let forced = assemble(&members, Forced::default().with(Check::SplitBrain)).unwrap();
+            assert_eq!(forced.spares, [0_usize; 0], "{halves:?} {events:?}: what they hold is no spare's");
+        }
+    }
+
     // All members were replaced one by one: an old one is just stale.
     let (old, new): (&[_], &[_]) = (&[(0, 0), (1, 1)], &[(4, 0), (5, 1)]);
     let assembly = decide(&given(1, 2, &[new, old], &[20, 8]));
@@ -371,6 +384,20 @@ fn a_member_that_is_being_filled_splits_nothing() {
         assert_eq!(assembly.slots[0], rebuilding(0, 0));
         assert_eq!(assembly.missing(), [0_u16; 0]);
     }
+}
+
+/// It was let go of by the update that it missed: it comes back as what it is, and is no spare.
+#[test]
+fn a_member_that_just_left_is_not_taken_for_a_spare() {
+    let mut members = array(1, 3);
+    each(&mut members, |superblock| superblock.roles[2] = DeviceRole::Spare);
+    members[2].superblock.events -= 1;
+    members[2].superblock.roles[2] = DeviceRole::Active(2);
+    let assembly = decide(&members);
+    assert_eq!((words(&assembly), &assembly.spares), (vec!["fresh", "fresh", "stale"], &vec![]));
+    // Where it was being filled it holds nothing of its own.
+    members[2].superblock.recovery_offset = Some(0);
+    assert_eq!(words(&decide(&members)), ["fresh", "fresh", "spare"]);
 }
 
 /// A member that failed and was left behind knows the others as they were: that is no split.

@@ -52,6 +52,13 @@ pub(super) fn judge(member: &MemberFacts, fresh: &MemberFacts) -> Verdict {
         (_, DeviceRole::Faulty | DeviceRole::Unknown(_)) => {
             Verdict::Faulty { according_to: fresh.name.clone() }
         }
+        // It was whole in a slot, and the freshest table has nothing of it: the array let it go just
+        // now, or was run without it. What it holds is not a spare's to write over.
+        (DeviceRole::Active(slot), DeviceRole::Spare)
+            if behind <= 1 && is_whole(own) && numbers_tell(own) =>
+        {
+            stale(Some(slot))
+        }
         (_, DeviceRole::Spare) if behind <= 1 => Verdict::Spare,
         // Spares need not be written when nothing about them changes, so they may lag.
         (DeviceRole::Spare, _) if behind > 1 => match array.role_of(own.dev_number) {
@@ -74,6 +81,11 @@ pub(super) fn judge(member: &MemberFacts, fresh: &MemberFacts) -> Verdict {
         },
         (_, DeviceRole::Spare) => Verdict::Spare,
     }
+}
+
+/// Whether nothing of a member's data is missing.
+fn is_whole(own: &SuperblockFacts) -> bool {
+    own.recovery_offset.is_none()
 }
 
 /// Whether a member has the count of events of another time: it is a copy of an earlier state. The
@@ -147,11 +159,13 @@ pub(super) fn check_agreement(
 
 /// Finds members that went on without the freshest one, as in an array that was run in two halves.
 ///
-/// A current member that does not know the freshest one was not there when that one was last
-/// written, whatever its events say; unless that one is being filled, so cannot have gone on by
-/// itself: then it missed the update that took that one in. Nor is another device with the number
-/// of the freshest one known: no number is given again within one event. A stale member is evidence
-/// only if it knows *no* current member, or if its bits say so (see [`crate::md::lineage`]).
+/// A whole member of the same count of events, or of one less, was with the freshest one when that
+/// was last written, or left it with that very update: so it knows that one, whatever became of
+/// itself. If it does not, that one was written without it; unless that one is being filled, so
+/// cannot have gone on by itself: then the member missed the update that took that one in. Nor is
+/// another device with the number of the freshest one known: no number is given again within one
+/// event. An older member is evidence only if it knows *no* current member, or if its bits say so
+/// (see [`crate::md::lineage`]).
 pub(super) fn check_split_brain(
     members: &[MemberFacts],
     verdicts: &mut [Verdict],
@@ -168,21 +182,19 @@ pub(super) fn check_split_brain(
     let bits = bits_of_array(members, verdicts, array);
     for (member, verdict) in members.iter().zip(verdicts) {
         let own = &member.superblock;
+        let knows_freshest = || match standing(own, &freshest) {
+            Standing::Working => true,
+            Standing::InItsPlace => !numbers_tell(own),
+            Standing::Out | Standing::Unknown => false,
+        };
         let separate = match verdict {
-            Verdict::Fresh { .. } | Verdict::Rebuilding { .. } => {
-                let is_known = match standing(own, &freshest) {
-                    Standing::Working => true,
-                    Standing::InItsPlace => !numbers_tell(own),
-                    Standing::Out | Standing::Unknown => false,
-                };
-                !is_known && array.recovery_offset.is_none()
-            }
-            // One event behind, the freshest table may have it as a spare: it was not there when
-            // that was written.
+            Verdict::Fresh { .. } | Verdict::Rebuilding { .. } => is_whole(array) && !knows_freshest(),
             Verdict::Faulty { .. } | Verdict::Stale { slot: Some(_), .. } | Verdict::Spare => {
+                let was_with_it = array.events.saturating_sub(own.events) <= 1 && numbers_tell(own);
                 let bits = own_bits(own, bits_on(member), bits.as_ref());
                 matches!(own.own_role(), DeviceRole::Active(_))
-                    && went_apart(own, bits, &current, array.utime_secs)
+                    && (was_with_it && is_whole(own) && is_whole(array) && !knows_freshest()
+                        || went_apart(own, bits, &current, array.utime_secs))
             }
             _ => false,
         };

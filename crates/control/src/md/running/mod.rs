@@ -34,7 +34,7 @@ use wattle_rt::{Core, Either, Instant, Latch as Flag, Permit, Semaphore, race};
 
 use crate::events::{ArrayEvent, Covered, EventLog, EventMember, Recorded};
 use crate::md::admit::{Seat, WantedSeat};
-use crate::md::assemble::ReAddCandidate;
+use crate::md::assemble::{MemberRecovery, ReAddCandidate};
 use crate::md::commit::MdMetadata;
 use crate::md::start::{ClaimedMember, Started};
 use crate::members::MemberAccess;
@@ -543,7 +543,10 @@ impl RunningArray {
     pub(crate) async fn re_add(&self, who: ReAddCandidate, member: ClaimedMember) -> Result<Seat, Problem> {
         let newcomer =
             Newcomer::known(&self.core, &member.name, &member.device, member.written_superblock()?).await?;
-        self.join(newcomer, None, WantedSeat::Slot(who.slot), Terms::default()).await
+        // The bitmap may be gone meanwhile: then only an operator has all of it written over.
+        let only_missed = who.recovery == MemberRecovery::Regions;
+        let terms = Terms { only_missed, ..Terms::default() };
+        self.join(newcomer, None, WantedSeat::Slot(who.slot), terms).await
     }
 
     /// Waits until no order is under way, and lets none begin until what it returns is dropped.

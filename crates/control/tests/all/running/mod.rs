@@ -312,6 +312,42 @@ fn without_a_bitmap_who_was_away_waits_for_the_operator() {
     assert!(read_without(&names, &[0]) == data(5));
 }
 
+/// What left while another member was out knows that one as out, which is filled and in use since.
+/// Nothing ran apart.
+#[test]
+fn a_member_that_came_back_does_not_make_those_that_left_meanwhile_another_half() {
+    let (_dir, names) = files(3, SIZE);
+    create(Level::Raid1, Version::V12, Consistency::Resync, &names, &[]);
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let [a, b, c] = &all[..] else { unreachable!("three files") };
+        let array = run(&core, &all).await;
+        whole(&core, &array).await;
+        for leaves in [b, a] {
+            array.fail(leaves).await.unwrap();
+            array.remove(leaves).await.unwrap();
+        }
+        array.add(b, UUID, Forced::default()).await.unwrap();
+        while array.handle().status(&core).await.members[1].state != MemberState::InSync {
+            core.sleep(Duration::from_millis(10)).await;
+        }
+        array.fail(c).await.unwrap();
+        array.remove(c).await.unwrap();
+        write(&core, &array, &data(5)).await;
+        array.stop().await.unwrap();
+    });
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all).await;
+        for left in [&all[0], &all[2]] {
+            array.add(left, Uuid([left.len() as u8; 16]), Forced::default()).await.unwrap();
+        }
+        whole(&core, &array).await;
+        array.stop().await.unwrap();
+    });
+    assert!(read_without(&names, &[1]) == data(5));
+}
+
 /// Of two with one file name the operator says which.
 #[test]
 fn what_may_come_back_is_let_go_of_by_a_name_that_only_it_has() {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use wattle_control::assemble::MemberRecovery;
 use wattle_control::events::Filling;
 use wattle_control::running::BitmapChoice;
 use wattle_control::start::Claimed;
@@ -214,4 +215,32 @@ fn a_bitmap_that_was_put_on_says_what_a_member_missed() {
             array.handle().stop(&core).await.unwrap();
         });
     }
+}
+
+/// A member that was away would get what it missed by itself; without the bitmap all of it would be
+/// written over, which only an operator orders.
+#[test]
+fn without_the_bitmap_that_was_there_at_the_start_a_member_waits_for_the_operator() {
+    let (_dir, names) = files(3, SIZE);
+    create(Level::Raid1, Version::V12, Consistency::Bitmap { chunk_bytes: Some(65536) }, &names, &[]);
+    let all = names.clone();
+    on_a_core(async move |core| {
+        let array = run(&core, &all[..2]).await;
+        write(&core, &array, &data(1)).await;
+        array.stop().await.unwrap();
+    });
+    on_a_core(async move |core| {
+        let array = run(&core, &names).await;
+        assert!(matches!(&array.returning()[..], [(_, who)] if who.recovery == MemberRecovery::Regions));
+        array.set_bitmap(BitmapChoice::Off).await.unwrap();
+        core.spawn(keep(array.clone()));
+        core.sleep(Duration::from_millis(200)).await;
+        assert_eq!(array.handle().status(&core).await.degraded, 1);
+        let stays = array.stays_away();
+        let [(_, _, Some(problem))] = &stays[..] else { panic!("{stays:?}") };
+        assert_eq!(problem.code, Code::RemoteMissesAll, "{problem}");
+        array.add(&names[2], UUID, Forced::default()).await.unwrap();
+        whole(&core, &array).await;
+        array.stop().await.unwrap();
+    });
 }

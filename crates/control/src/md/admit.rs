@@ -39,6 +39,7 @@ use wattle_format::md::{
 };
 use wattle_format::probe;
 
+use crate::md::areas::beside_data;
 use crate::md::assemble::MemberRecovery;
 use crate::md::bitmap::BitmapBits;
 use crate::md::commit::own_bytes;
@@ -691,8 +692,6 @@ fn writes(
     bad_blocks_kept: bool,
 ) -> Vec<PlannedWrite> {
     let place = superblock.found_at_sectors() * 512;
-    let at =
-        |offset_sectors: i32| superblock.sector_from_superblock(offset_sectors).map(|sector| sector * 512);
     let is_ours = |old: &&Superblock| old.set_uuid() == superblock.set_uuid();
     let old = offer.superblocks.iter().filter(is_ours).map(superblock_signature);
     let mut writes: Vec<_> = old
@@ -705,14 +704,20 @@ fn writes(
         })
         .collect();
     let has_log = superblock.features().intersects(Features::PPL | Features::MULTIPLE_PPLS);
-    let log = superblock.ppl().filter(|_| has_log).and_then(|area| at(i32::from(area.offset_sectors)));
+    let log = superblock.ppl().filter(|_| has_log).and_then(|area| {
+        let len_sectors = u64::from(area.size_sectors);
+        Some(beside_data(superblock, i32::from(area.offset_sectors), len_sectors)?.start * 512)
+    });
     if let Some(offset_bytes) = log {
         let bytes = ppl::empty_area(&superblock.stored_uuid(), ppl::HEADER_BYTES);
         writes.push(PlannedWrite { what: "partial parity log".to_owned(), offset_bytes, bytes });
     }
     let bad_blocks = superblock.bad_block_log().filter(|_| !bad_blocks_kept);
-    if let Some((offset_bytes, area)) = bad_blocks.and_then(|area| Some((at(area.offset_sectors)?, area))) {
-        let bytes = badblocks::empty_area(usize::from(area.size_sectors) * 512);
+    let bad_blocks = bad_blocks
+        .and_then(|area| beside_data(superblock, area.offset_sectors, u64::from(area.size_sectors)));
+    if let Some(place) = bad_blocks {
+        let bytes = badblocks::empty_area((place.end - place.start) as usize * 512);
+        let offset_bytes = place.start * 512;
         writes.push(PlannedWrite { what: "bad-block log".to_owned(), offset_bytes, bytes });
     }
     writes

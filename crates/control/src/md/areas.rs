@@ -1,6 +1,8 @@
 //! The areas beside a superblock, as far as decisions need them: bitmap, bad-block log, partial
 //! parity log, journal tail.
 
+use std::ops::Range;
+
 use wattle_format::md::badblocks::BadBlocks;
 use wattle_format::md::{self, DeviceRole, Features, Superblock, SuperblockFields, bitmap};
 
@@ -11,6 +13,28 @@ use crate::members::{Member, MemberError};
 
 /// The longest bitmap that is read: mdadm makes none of more than 128 KiB unless it is told to.
 const BITMAP_MAX_BYTES: u64 = 16 << 20;
+
+/// How much of its place a superblock keeps for itself.
+const SUPERBLOCK_SECTORS: u64 = md::SUPERBLOCK_BYTES as u64 / 512;
+
+/// The sectors of an area beside a superblock; nothing is written to one that has none here.
+/// `None` if it begins in front of the device, or meets the superblock or the data, the data also
+/// where a reshape moves it to: what is written to such an area destroys what the array holds.
+pub(crate) fn beside_data(
+    superblock: &SuperblockFields,
+    offset_sectors: i32,
+    len_sectors: u64,
+) -> Option<Range<u64>> {
+    let start = superblock.sector_from_superblock(offset_sectors)?;
+    let area = start..start.checked_add(len_sectors)?;
+    let own = superblock.found_at_sectors();
+    let data = superblock.data_offset_sectors();
+    let moves = superblock.reshape().and_then(|reshape| reshape.new_offset_sectors).unwrap_or(0);
+    let first = data.min(data.saturating_add_signed(i64::from(moves)));
+    let end = data.saturating_add(superblock.data_size_sectors());
+    let meets = |other: Range<u64>| area.start < other.end && other.start < area.end;
+    (!meets(own..own.saturating_add(SUPERBLOCK_SECTORS)) && !meets(first..end)).then_some(area)
+}
 
 /// What assembly needs of a member with this superblock. An area that lies outside the member
 /// counts as damaged, and one that the drive does not give as unknown: neither hides the rest of
@@ -49,7 +73,9 @@ fn read_bitmap(member: &Member, superblock: &Superblock, facts: &mut MemberFacts
 fn read_ppl(member: &Member, superblock: &Superblock, facts: &mut MemberFacts) {
     let Some(area) = superblock.ppl() else { return };
     let len_sectors = u64::from(area.size_sectors);
-    let Some(start_sector) = superblock.sector_from_superblock(i32::from(area.offset_sectors)) else {
+    let Some(Range { start: start_sector, .. }) =
+        beside_data(superblock, i32::from(area.offset_sectors), len_sectors)
+    else {
         let newest = PplNewest::Missing;
         return facts.ppl = Some(PplFacts { start_sector: 0, len_sectors, newest });
     };

@@ -18,6 +18,8 @@ use wattle_format::md::badblocks::{BadBlockError, BadBlocks, BadRange};
 use wattle_format::md::{BadBlockArea, Superblock};
 use wattle_rt::Device;
 
+use crate::md::areas::beside_data;
+
 const SLOT_BYTES: usize = 8;
 
 /// How many entries the log of a member has room for; 0 if it has none.
@@ -43,10 +45,12 @@ pub(crate) struct BadLog {
 }
 
 impl BadLog {
-    /// The empty log of a member; `None` if its superblock gives it no room.
+    /// The empty log of a member; `None` if its superblock gives it no room, or none beside the
+    /// data.
     pub(crate) fn empty(superblock: &Superblock, block_bytes: usize) -> Option<Self> {
         let BadBlockArea { offset_sectors, size_sectors, shift } = superblock.bad_block_log()?;
-        let at_bytes = superblock.sector_from_superblock(offset_sectors)?.checked_mul(SECTOR_BYTES)?;
+        let place = beside_data(superblock, offset_sectors, u64::from(size_sectors))?;
+        let at_bytes = place.start.checked_mul(SECTOR_BYTES)?;
         let len_bytes = usize::from(size_sectors) * SECTOR_BYTES as usize;
         let aligned = at_bytes.is_multiple_of(block_bytes as u64) && len_bytes.is_multiple_of(block_bytes);
         let start = superblock.data_offset_sectors();

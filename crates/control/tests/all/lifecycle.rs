@@ -282,6 +282,47 @@ fn two_superblocks_on_a_member_are_not_guessed_between() {
     assert_eq!(found.find(None).unwrap().assembly.array.version, Version::V12, "the newer one");
 }
 
+/// Whatever the guard and the sizes, a data offset is refused or leaves room for all that is kept
+/// beside the data.
+#[test]
+fn nothing_that_create_writes_lies_in_the_data() {
+    let bitmap = |chunk_bytes| Consistency::Bitmap { chunk_bytes };
+    let guards = [Consistency::Resync, bitmap(None), bitmap(Some(64 << 10)), Consistency::Ppl];
+    for (size, guard) in ["64M", "20G", "300G"].into_iter().flat_map(|size| guards.map(|guard| (size, guard)))
+    {
+        let members = || MemberAccess::local().look_all(&vec![format!("null:{size}"); 3]).unwrap();
+        let states: Vec<_> = members().iter().map(|member| inspect(member).unwrap()).collect();
+        for (version, kib) in [Version::V11, Version::V12].into_iter().flat_map(|version| {
+            let offsets = (0..40).map(|page| 4 * page).chain([512, 1028, 1032, 1036, 1040, 1048, 2048]);
+            offsets.map(move |kib| (version, kib))
+        }) {
+            let case = format!("{size} {version} {guard:?} {kib}K");
+            let mut request = request(Level::Raid5, members().into_iter().map(Some).collect());
+            (request.version, request.consistency) = (version, guard);
+            request.data_offset_bytes = Some(kib << 10);
+            let plan = match plan(&request, &states) {
+                Ok(plan) => plan,
+                Err(problem) => {
+                    assert_eq!(problem.code, Code::BadRequest, "{case}: {problem}");
+                    // No bitmap of 300 GiB has chunks of 64 KiB.
+                    assert!(kib < 2048 || (size, guard) == ("300G", guards[2]), "{case}: {problem}");
+                    continue;
+                }
+            };
+            for device in &plan.devices {
+                let mut at = 0;
+                let mut writes = device.writes.clone();
+                writes.sort_by_key(|write| write.offset_bytes);
+                for write in &writes {
+                    assert!(at <= write.offset_bytes, "{case}: two areas meet at the {}", write.what);
+                    at = write.offset_bytes + write.bytes.len() as u64;
+                }
+                assert!(at <= kib << 10, "{case}: written until {at}");
+            }
+        }
+    }
+}
+
 /// A log of before describes writes that are long done. Replayed after a crash of ours it would put
 /// old parity back, so it is gone before the first dirty superblock, and stays untouched as long as
 /// nothing is written.

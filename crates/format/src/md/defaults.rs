@@ -1,7 +1,7 @@
 //! What mdadm chooses for a new array: docs/formats.md §1.8. Pure functions of sizes.
 
 use super::features::{BadBlockArea, PplArea};
-use super::location::{Version, super_offset_sectors};
+use super::location::{SUPERBLOCK_BYTES, Version, super_offset_sectors};
 
 /// Chunk of striped levels, in sectors (512 KiB).
 pub const CHUNK_SECTORS: u32 = 1024;
@@ -18,6 +18,8 @@ pub const AUTO_BITMAP_SECTORS: u64 = 100 << 21;
 
 /// Headroom kept before the data for reshapes, on large devices (128 MiB).
 const HEADROOM_SECTORS: u64 = 262_144;
+/// What a superblock takes.
+const SUPERBLOCK_SECTORS: u64 = SUPERBLOCK_BYTES as u64 / 512;
 const GIB_SECTORS: u64 = 1 << 21;
 
 /// Default layout word: left-symmetric for RAID 5 and 6, two near copies for RAID 10, original for
@@ -143,6 +145,25 @@ pub struct Areas {
     pub ppl: Option<PplArea>,
     /// The bad block log; 0.90 has none.
     pub bad_block_log: Option<BadBlockArea>,
+}
+
+impl Areas {
+    /// Where the last of them ends, in device sectors, of an array with this guard.
+    #[must_use]
+    pub fn end_sectors(&self, guard: WriteHoleRoom) -> u64 {
+        let bitmap_sectors = match guard {
+            WriteHoleRoom::Bitmap { bytes } => bytes.div_ceil(4096).saturating_mul(8),
+            WriteHoleRoom::None | WriteHoleRoom::Ppl => 0,
+        };
+        let own = Some((0, SUPERBLOCK_SECTORS));
+        let bitmap = self.bitmap_offset_sectors.map(|offset| (offset, bitmap_sectors));
+        let ppl = self.ppl.map(|area| (i32::from(area.offset_sectors), u64::from(area.size_sectors)));
+        let log = self.bad_block_log.map(|area| (area.offset_sectors, u64::from(area.size_sectors)));
+        let ends = [own, bitmap, ppl, log].into_iter().flatten().map(|(offset, sectors)| {
+            self.super_offset_sectors.saturating_add_signed(i64::from(offset)).saturating_add(sectors)
+        });
+        ends.max().unwrap_or(0)
+    }
 }
 
 /// Places bitmap, PPL and bad block log on a device of `size_sectors` for an array of the given

@@ -70,6 +70,7 @@ use crate::events::{ArrayEvent, EventLog, EventMember, EventPlace};
 use crate::md::assemble::Assembly;
 use crate::md::badblocks::BadLog;
 use crate::md::bitmap::{self, BitmapUnusable};
+use crate::md::ppl;
 use crate::md::sums::ScrubSums;
 use crate::md::waits::{Waits, Writing};
 pub use place::SuperblockPlace;
@@ -490,10 +491,9 @@ impl MdMetadata {
         const HEADER_BYTES: usize = 4096;
         let writes = round.seated().filter_map(|write| {
             let place = self.place(write.key)?;
-            let offset = i32::from(write.superblock.ppl()?.offset_sectors);
-            let start = write.superblock.sector_from_superblock(offset)?;
+            let log = ppl::area(&write.superblock, place.device.size_bytes())?;
             let zeros = Buf::zeros(HEADER_BYTES);
-            let written = self.core.write(&place.device, start * SECTOR_BYTES, zeros, Durability::Fua);
+            let written = self.core.write(&place.device, log.offset_bytes, zeros, Durability::Fua);
             Some((write.seat, self.waits.watch(write.key, written)))
         });
         match failures(writes.collect()).await {

@@ -49,9 +49,11 @@ mod tests {
     use super::*;
     use crate::md::badblocks;
     use crate::md::bitmap::BitmapPlace;
+    use crate::md::ppl;
     use wattle_format::md::create::{self, NewArray};
     use wattle_format::md::{
-        BadBlockArea, DeviceFields, DeviceFlags, DeviceRole, Features, Timestamp, Uuid, super_offset_sectors,
+        BadBlockArea, DeviceFields, DeviceFlags, DeviceRole, Features, PplArea, Reshape, Timestamp, Uuid,
+        super_offset_sectors,
     };
 
     fn some_superblock(version: Version) -> Superblock {
@@ -100,6 +102,47 @@ mod tests {
         superblock.set_bad_block_log(Some(area)).unwrap();
         assert_eq!(badblocks::entries_max(&superblock, &device), 128);
         assert_eq!(badblocks::entries_max(&some_superblock(Version::V090), &device), 0);
+    }
+
+    /// Superblocks of a small data offset may name such places, and a log that is written there
+    /// destroys what the array holds. Linux refuses a partial parity log there.
+    #[test]
+    fn a_log_in_the_data_is_none() {
+        let device = Device::mem(16384 * SECTOR_BYTES);
+        let mut superblock = some_superblock(Version::V12);
+        let entries = |superblock: &Superblock| badblocks::entries_max(superblock, &device);
+        let log = |superblock: &Superblock| ppl::area(superblock, device.size_bytes());
+        for (offset_sectors, is_kept) in
+            [(2032, true), (2033, false), (5000, false), (10232, true), (4, false)]
+        {
+            let area = BadBlockArea { offset_sectors, size_sectors: 8, shift: 0 };
+            superblock.set_bad_block_log(Some(area)).unwrap();
+            assert_eq!(entries(&superblock) > 0, is_kept, "{offset_sectors}");
+        }
+        superblock.set_bad_block_log(None).unwrap();
+        superblock.set_level(5);
+        superblock.add_features(Features::PPL).unwrap();
+        for (offset_sectors, size_sectors, is_kept) in
+            [(8, 2032, true), (8, 2040, false), (3000, 2048, false), (10232, 2048, true)]
+        {
+            superblock.set_ppl_area(PplArea { offset_sectors, size_sectors }).unwrap();
+            assert_eq!(log(&superblock).is_some(), is_kept, "{offset_sectors}");
+        }
+        let moved = Reshape {
+            position: 0,
+            new_level: 5,
+            delta_disks: 1,
+            new_layout: 0,
+            new_chunk_sectors: 0,
+            backwards: false,
+            new_offset_sectors: Some(-1024),
+        };
+        superblock
+            .set_bad_block_log(Some(BadBlockArea { offset_sectors: 1500, size_sectors: 8, shift: 0 }))
+            .unwrap();
+        assert!(entries(&superblock) > 0);
+        superblock.set_reshape(Some(moved)).unwrap();
+        assert_eq!(entries(&superblock), 0, "where a reshape moves the data to");
     }
 
     /// mdadm has the log of an array without redundancy where others have their bitmap, and there

@@ -11,6 +11,9 @@ use super::{Consistency, CreateRequest};
 use crate::problem::{Code, Problem};
 use crate::size::Iec;
 
+/// A size of a member of which only the start matters.
+const ANY_SIZE_SECTORS: u64 = 1 << 20;
+
 /// The numbers of the array.
 pub(super) struct Shape {
     pub geometry: Geometry,
@@ -44,7 +47,7 @@ pub(super) fn shape(
     };
     let data_offset_sectors = match request.data_offset_bytes {
         None => defaults::data_offset_sectors(version, states[0].size_sectors, chunk_sectors, ppl(request)),
-        Some(bytes) => data_offset(bytes, version)?,
+        Some(bytes) => data_offset(bytes)?,
     };
     let usable = |state: &MemberContents| {
         defaults::usable_sectors(version, state.size_sectors, data_offset_sectors, ppl(request))
@@ -104,6 +107,7 @@ pub(super) fn shape(
     }
     let sync_size_sectors = if level == Level::Raid10 { geometry.array_sectors().0 } else { size_sectors };
     let (guard, bitmap_chunk_bytes) = guard(request, size_sectors, sync_size_sectors)?;
+    leaves_room(request, size_sectors, guard)?;
     Ok(Shape {
         geometry,
         layout,
@@ -132,28 +136,34 @@ fn chunk_sectors(request: &CreateRequest) -> Result<u32, Problem> {
     })
 }
 
-fn data_offset(bytes: u64, version: Version) -> Result<u64, Problem> {
-    // Superblock, bad-block log and the room of a bitmap come first.
-    let areas = defaults::areas(version, 1 << 20, 1 << 20, WriteHoleRoom::None);
-    let first_free = areas.and_then(|areas| {
-        let log = areas.bad_block_log?;
-        areas
-            .super_offset_sectors
-            .checked_add_signed(i64::from(log.offset_sectors))?
-            .checked_add(u64::from(log.size_sectors))
-    });
-    let sectors = bytes / 512;
-    if !bytes.is_multiple_of(4096) || sectors < first_free.unwrap_or(0) {
-        return Err(refuse_request(
-            format!("data offset of {bytes} bytes"),
-            format!(
-                "it must be a multiple of 4 KiB and leave {} for metadata",
-                Iec(first_free.unwrap_or(0) * 512)
-            ),
-            "leave out --data-offset for mdadm's choice",
-        ));
+/// As it was asked for; whether it leaves room is known with the guard ([`leaves_room`]).
+fn data_offset(bytes: u64) -> Result<u64, Problem> {
+    if !bytes.is_multiple_of(4096) {
+        return Err(refuse_data_offset(bytes, "it must be a multiple of 4 KiB".to_owned()));
     }
-    Ok(sectors)
+    Ok(bytes / 512)
+}
+
+/// Refuses a data offset that was asked for if superblock, bitmap, partial parity log and bad-block
+/// log do not all end before it.
+fn leaves_room(request: &CreateRequest, size_sectors: u64, guard: WriteHoleRoom) -> Result<(), Problem> {
+    let Some(bytes) = request.data_offset_bytes else { return Ok(()) };
+    // In these versions they lie at the same place on every member, whatever its size.
+    let areas = defaults::areas(request.version, ANY_SIZE_SECTORS, size_sectors, guard);
+    let taken = areas.map_or(0, |areas| areas.end_sectors(guard));
+    if bytes / 512 < taken {
+        let why = format!("it must leave {} for metadata", Iec(taken * 512));
+        return Err(refuse_data_offset(bytes, why));
+    }
+    Ok(())
+}
+
+fn refuse_data_offset(bytes: u64, why: String) -> Problem {
+    refuse_request(
+        format!("data offset of {bytes} bytes"),
+        why,
+        "leave out --data-offset for mdadm's choice, or choose a larger one",
+    )
 }
 
 /// The bitmap's size and chunk, if there is to be one.

@@ -34,17 +34,19 @@ use wattle_format::md::ppl::{self, HEADER_BYTES, MAX_ENTRIES, MAX_LOG_BYTES};
 use wattle_format::md::{Features, Superblock};
 use wattle_rt::{Buf, BufMut};
 
+use crate::md::areas::beside_data;
+
 pub(crate) use plan::PARITY_BYTES_MAX;
 pub use plan::{LogDistrust, ParityKnowledge};
 pub use replay::{LogMember, Patch, Replay, apply, replay};
 
 /// Where a member's log is on its device; `None` if its superblock names none, or one that is out
-/// of place or too short.
+/// of place, in the data or too short.
 #[must_use]
 pub fn area(superblock: &Superblock, device_bytes: u64) -> Option<LogArea> {
     let area = superblock.ppl()?;
-    let start = superblock.sector_from_superblock(i32::from(area.offset_sectors))?;
-    let offset_bytes = start.checked_mul(SECTOR_BYTES)?;
+    let place = beside_data(superblock, i32::from(area.offset_sectors), u64::from(area.size_sectors))?;
+    let offset_bytes = place.start.checked_mul(SECTOR_BYTES)?;
     let page = u64::from(PAGE_BYTES);
     let size_bytes = u64::from(area.size_sectors) * SECTOR_BYTES / page * page;
     let end = offset_bytes.checked_add(size_bytes)?;

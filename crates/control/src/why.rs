@@ -212,7 +212,7 @@ impl Explanation<'_> {
             Reason::JournalMissing => self.serve("--read-only --force=journal"),
             Reason::Container { .. } => self.serve("--read-only"),
             Reason::ContainerRefused { .. } => "mdadm --assemble --scan".to_owned(),
-            Reason::Raid0Layout => self.mdadm(" --update=layout-original"),
+            Reason::Raid0Layout => self.serve("--read-only --force=raid0-original"),
             Reason::Reshaping(_)
             | Reason::JournalUnused
             | Reason::JournalReplayed { .. }

@@ -387,8 +387,11 @@ impl Reason {
                 "serve it with --read-only while no node runs it",
             ),
             Self::Raid0Layout => (
-                "its members differ in size, and kernels before 3.14 placed the data behind the smallest member differently",
-                "set the layout with the kernel that made it (`mdadm --assemble --update=layout-original` or `layout-alternate`)",
+                "its members differ in size, more than one of them goes on behind the smallest, and kernels before 3.14 placed the data there \
+                 differently",
+                "--force=raid0-original or --force=raid0-alternate reads it in one of the two layouts: in the wrong one large files do not \
+                 hold what they should. With metadata 1.x a Linux with md records the right one (`mdadm --assemble \
+                 --update=layout-original` or `layout-alternate`)",
             ),
             Self::BadBlocks { .. } => (
                 "any of its sectors may be among those that are lost, and the other members cannot stand in for it",

@@ -154,8 +154,10 @@ codes! {
         "A clustered bitmap is coordinated between nodes by a lock manager that wattle does not speak. The array can be read, \
          if no node is writing it.";
     Raid0Layout = 55, Refused, "the RAID 0 layout is unknown",
-        "The members differ in size, and kernels before 3.14 and after place the data behind the smallest member differently. The \
-         superblock does not say which made this array. Guessing would mix up the data.";
+        "The members are of different sizes, so that more than one of them goes on behind the smallest, and kernels before 3.14 and \
+         after place the data there differently. The superblock does not say which made this array. Guessing would mix up the data. \
+         `--force=raid0-original` and `--force=raid0-alternate` read the array in one of the two layouts; what is stored in files over \
+         the place where the smallest member ends tells which is right.";
     BadBlocks = 56, Refused, "a member's list of bad blocks cannot be read",
         "The member's superblock says that sectors of it are lost, and its bad-block log, which says which, is damaged or not \
          readable. Such a member counts as missing; here the others cannot do without it. A list that can be read costs nothing: \

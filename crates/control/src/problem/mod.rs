@@ -178,6 +178,10 @@ pub enum Check {
     Cache,
     /// Use a physical volume whose text is older than its group's.
     OlderPhysical,
+    /// Read a RAID 0 whose layout is not recorded in the original one.
+    Raid0Original,
+    /// Read a RAID 0 whose layout is not recorded in the alternate one.
+    Raid0Alternate,
 }
 
 impl Check {
@@ -199,6 +203,8 @@ impl Check {
         Self::Journal,
         Self::Cache,
         Self::OlderPhysical,
+        Self::Raid0Original,
+        Self::Raid0Alternate,
     ];
 
     /// As on the command line.
@@ -210,6 +216,8 @@ impl Check {
             Self::Journal => "journal",
             Self::Cache => "cache",
             Self::OlderPhysical => "older-physical",
+            Self::Raid0Original => "raid0-original",
+            Self::Raid0Alternate => "raid0-alternate",
             Self::DirtyDegraded => "dirty-degraded",
             Self::Signature => "signature",
             Self::SplitBrain => "split-brain",
@@ -265,7 +273,7 @@ impl From<UnknownCheck> for Problem {
 
 /// The checks an operator overrides in one command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Forced(u16);
+pub struct Forced(u32);
 
 impl Forced {
     /// Adds a check.

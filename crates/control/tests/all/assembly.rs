@@ -572,9 +572,20 @@ fn bad_blocks_are_passed_on_and_unknown_ones_take_their_member_out() {
 #[test]
 fn raid0_over_unequal_members_needs_a_layout() {
     let mut members = array(0, 3);
-    members[2].superblock.data_size_sectors = 7000;
     each(&mut members, |superblock| superblock.features = Features::default());
+    members[1..].iter_mut().for_each(|member| member.superblock.data_size_sectors = 7100);
+    assert_eq!(decide(&members).access, Access::ReadWrite, "one larger member: both layouts are one");
+    members[1].superblock.data_size_sectors = members[0].superblock.data_size_sectors;
     assert_eq!(refusals(&decide(&members)), [Code::Raid0Layout]);
+    let (original, alternate) = (Check::Raid0Original, Check::Raid0Alternate);
+    for checks in [&[original][..], &[alternate], &[original, alternate]] {
+        let forced = checks.iter().fold(Forced::default(), |forced, check| forced.with(*check));
+        let assembly = assemble(&members, forced).expect("there are members");
+        match checks {
+            [_] => assert!(matches!(assembly.access, Access::ReadOnly(_)), "{checks:?}"),
+            _ => assert_eq!(refusals(&assembly), [Code::Raid0Layout], "it is one of the two"),
+        }
+    }
     each(&mut members, |superblock| superblock.features = Features::RAID0_LAYOUT);
     assert_eq!(decide(&members).access, Access::ReadWrite);
 }

@@ -323,6 +323,31 @@ fn nothing_that_create_writes_lies_in_the_data() {
     }
 }
 
+/// Metadata 0.90 cannot say which of its two layouts a RAID 0 has.
+#[test]
+fn a_raid0_that_nothing_would_open_is_not_created() {
+    let of = |sizes: &[u64], version| {
+        let dir = TempDir::new().unwrap();
+        let files = sizes.iter().enumerate().map(|(ix, size)| {
+            let name = dir.path().join(ix.to_string());
+            std::fs::File::create(&name).unwrap().set_len(size << 20).unwrap();
+            name.to_str().unwrap().to_owned()
+        });
+        let names: Vec<_> = files.collect();
+        let mut request = request(Level::Raid0, looked(&names));
+        request.version = version;
+        let created = create(&request).map(|_| ());
+        created.map(|()| scan_of(&names).find(None).map(|array| array.assembly.access.clone()))
+    };
+    for (sizes, version) in
+        [(&[8, 16][..], Version::V090), (&[8, 8, 16], Version::V090), (&[8, 16, 24], Version::V12)]
+    {
+        assert_eq!(of(sizes, version).unwrap().unwrap(), Access::ReadWrite, "{sizes:?} {version}");
+    }
+    let problem = of(&[8, 16, 24], Version::V090).unwrap_err();
+    assert_eq!(problem.code, Code::BadRequest, "{problem}");
+}
+
 /// A log of before describes writes that are long done. Replayed after a crash of ours it would put
 /// old parity back, so it is gone before the first dirty superblock, and stays untouched as long as
 /// nothing is written.

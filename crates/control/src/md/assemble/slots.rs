@@ -12,6 +12,7 @@ use super::{Replacement, Slot};
 use crate::md::facts::{Features, MemberFacts, SuperblockFacts};
 use crate::md::reason::Reason;
 use crate::md::verdict::Verdict;
+use crate::problem::{Check, Forced};
 
 /// Every member that is in a slot or being copied to.
 #[derive(Debug)]
@@ -110,6 +111,15 @@ fn settle(
     Some(*winner)
 }
 
+/// The layout word of a RAID 0 that the operator vouches for.
+fn vouched_layout(forced: &Forced) -> Option<u32> {
+    match (forced.has(Check::Raid0Original), forced.has(Check::Raid0Alternate)) {
+        (true, false) => Some(1),
+        (false, true) => Some(2),
+        _ => None,
+    }
+}
+
 /// The map, or the reason why there is none.
 pub(super) fn build_geometry(
     members: &[MemberFacts],
@@ -133,7 +143,7 @@ pub(super) fn build_geometry(
         _ => Vec::new(),
     };
     let raid0_unstated = level == Level::Raid0 && !array.has(Features::RAID0_LAYOUT);
-    let params = Params {
+    let mut params = Params {
         level,
         layout: if raid0_unstated { 0 } else { array.layout },
         chunk: Sector(u64::from(array.chunk_sectors)),
@@ -141,7 +151,16 @@ pub(super) fn build_geometry(
         component_size: Sector(array.size_sectors),
         member_sizes,
     };
-    match Geometry::new(&params) {
+    let mut geometry = Geometry::new(&params);
+    if let (Err(GeometryError::Raid0LayoutUnknown { .. }), Some(layout)) =
+        (&geometry, vouched_layout(&reasons.policy.forced))
+    {
+        // Written, a mistake would destroy what the other layout reads.
+        reasons.read_only(Reason::Raid0Layout);
+        params.layout = layout;
+        geometry = Geometry::new(&params);
+    }
+    match geometry {
         Ok(geometry) => {
             if geometry.hazard().is_some() {
                 reasons.read_only(Reason::CollidingLayout { layout: array.layout });

@@ -79,9 +79,11 @@ pub(super) fn shape(
         None => fits,
     };
     let size_sectors = defaults::component_size_sectors(version, level.to_md(), wanted, chunk_sectors);
+    // Metadata 0.90 has no room to say which.
+    let unstated = level == Level::Raid0 && !version.is_1x();
     let params = Params {
         level,
-        layout,
+        layout: if unstated { 0 } else { layout },
         chunk: Sector(u64::from(chunk_sectors)),
         raid_disks,
         component_size: Sector(size_sectors),
@@ -91,6 +93,11 @@ pub(super) fn shape(
         GeometryError::ComponentTooSmall { min, .. } | GeometryError::MemberTooSmall { min, .. } => {
             too_small(min.0)
         }
+        GeometryError::Raid0LayoutUnknown { .. } => refuse_request(
+            format!("raid0 over members of such sizes with metadata {version}"),
+            "its data could be placed in two ways, and this metadata cannot say in which: nothing would open it",
+            "use --metadata 1.2, or members of one size",
+        ),
         error => refuse_request(
             error.to_string(),
             "the level cannot be built like this",

@@ -552,7 +552,8 @@ fn new_striped(params: &Params) -> Result<(Map, Sector), GeometryError> {
         _ => None,
     };
     let striped = Striped::raid0(Chunk::new(params.chunk), &sizes, layout.unwrap_or(Raid0Layout::Original));
-    if striped.zones() > 1 && layout.is_none() {
+    // Without a layout this is the original one.
+    if layout.is_none() && striped.rotates() {
         return Err(GeometryError::Raid0LayoutUnknown { found: params.layout });
     }
     // md masks each member's size with chunk - 1, also where the chunk is no power of two and this

@@ -81,8 +81,11 @@ impl Striped {
         Self { chunk: Chunk::new(Sector(1)), zones: zones.collect() }
     }
 
-    pub fn zones(&self) -> usize {
-        self.zones.len()
+    /// Whether a zone begins at another member than its first: the alternate layout of the same
+    /// members, in which none does, is another map then. With one zone, or a second one of a single
+    /// member, the two layouts are one.
+    pub fn rotates(&self) -> bool {
+        self.zones.iter().any(|zone| zone.rotation != 0)
     }
 
     /// End of the last zone.

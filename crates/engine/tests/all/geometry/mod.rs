@@ -354,11 +354,8 @@ fn what_is_wrong_is_named() {
         E::Raid10Copies { near: 3, far: 2, raid_disks: 5 }
     );
     let found = u32::MAX;
-    assert_eq!(error(Level::Raid0, found, 8, 2, members(&[80, 40])), E::Raid0LayoutUnknown { found });
-    assert!(
-        Geometry::new(&params(Level::Raid0, found, 8, 2, members(&[44, 40]))).is_ok(),
-        "one zone needs no layout"
-    );
+    let sizes = members(&[80, 64, 40]);
+    assert_eq!(error(Level::Raid0, found, 8, 3, sizes), E::Raid0LayoutUnknown { found });
     assert_eq!(error(Level::Raid0, 1, 8, 3, members(&[80, 40])), E::MemberSizes { expected: 3, found: 2 });
     let (slot, min, found) = (MemberIx(1), Sector(8), Sector(7));
     assert_eq!(error(Level::Raid0, 1, 8, 2, members(&[80, 7])), E::MemberTooSmall { slot, min, found });
@@ -377,6 +374,34 @@ fn what_is_wrong_is_named() {
     );
     let message = error(Level::Raid5, 2, 8, 4, component(SECTORS_MAX.0)).to_string();
     assert!(message.starts_with("array size: at most"), "{message}");
+}
+
+/// Where the two layouts place every sector alike, none has to be known: one zone, a second one of
+/// one member, zones that start at their first member.
+#[test]
+fn raid0_needs_a_layout_only_where_the_two_differ() {
+    let sizes: [(&[u64], bool); 8] = [
+        (&[44, 40], false),
+        (&[80, 40], false),
+        (&[40, 80], false),
+        (&[40, 40, 80], false),
+        (&[40, 80, 80], true),
+        (&[80, 64, 40], true),
+        (&[48, 80, 80], false),
+        (&[40, 80, 80, 80], true),
+    ];
+    let members = |sizes: &[u64]| Sizes::Members(sizes.to_vec());
+    for (sizes, differ) in sizes {
+        let all: u64 = sizes.iter().map(|size| size / 8 * 8).sum();
+        let of = |layout| Geometry::new(&params(Level::Raid0, layout, 8, sizes.len() as u32, members(sizes)));
+        let runs = |geometry: &Geometry| {
+            (0..all / 8).map(|chunk| geometry.map(Sector(chunk * 8))).collect::<Vec<_>>()
+        };
+        let (original, alternate) = (runs(&of(1).unwrap()), runs(&of(2).unwrap()));
+        assert_eq!(original != alternate, differ, "{sizes:?}");
+        assert_eq!(of(0).is_err(), differ, "{sizes:?}");
+        assert!(of(0).is_err() || runs(&of(0).unwrap()) == original, "{sizes:?}");
+    }
 }
 
 #[test]

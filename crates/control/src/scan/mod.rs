@@ -263,10 +263,10 @@ impl MemberScan {
         self.backup.as_ref().is_some_and(|backup| backup.set_uuid == superblock.stored_uuid())
     }
 
-    /// Whether any superblock on it, valid or not, names this array.
-    fn names(&self, uuid: Uuid) -> bool {
-        self.superblocks.iter().any(|superblock| superblock.set_uuid() == uuid)
-            || self.damaged.iter().any(|raw| raw.fields().set_uuid() == uuid)
+    /// The arrays that superblocks on it, valid or not, name.
+    fn named(&self) -> impl Iterator<Item = Uuid> {
+        let valid = self.superblocks.iter().map(|superblock| superblock.set_uuid());
+        valid.chain(self.damaged.iter().map(|raw| raw.fields().set_uuid()))
     }
 }
 
@@ -440,22 +440,30 @@ impl Scan {
         let open: Vec<_> = self.arrays.ids().filter(|id| !settled.contains(id)).collect();
         let waiting: BTreeMap<_, _> =
             open.into_iter().map(|id| (self.arrays[id].assembly.array.set_uuid, id)).collect();
-        let is_looked_at = |id: MemberId| {
-            let mut waiting = waiting.values().map(|&array| &self.arrays[array]);
-            id >= first || waiting.any(|array| array.members.contains(&id) || array.unused.contains(&id))
-        };
-        let mut apart = Vec::new();
-        for array in group(&self.members, is_looked_at, policy) {
+        let new: BTreeSet<_> = self.members.ids().filter(|id| *id >= first).collect();
+        // An array that none of the new members names stays what it is: where many wait for
+        // members, each that is opened would have all of them decided again.
+        let in_array =
+            |id: &MemberId| self.members[*id].facts.as_ref().map(|facts| facts.superblock.set_uuid);
+        let named: BTreeSet<_> =
+            new.iter().flat_map(|id| self.members[*id].named().chain(in_array(id))).collect();
+        let open = waiting.iter().filter(|(uuid, _)| named.contains(uuid)).map(|(_, id)| &self.arrays[*id]);
+        let looked_at: BTreeSet<_> =
+            open.flat_map(|array| array.members.iter().chain(&array.unused)).chain(&new).copied().collect();
+        let mut apart = BTreeSet::new();
+        for array in group(&self.members, &looked_at, policy) {
             let uuid = array.assembly.array.set_uuid;
             match waiting.get(&uuid) {
                 None => _ = self.arrays.push(array),
                 // A copy of a member that is there would make it unclear which one counts.
-                Some(&id) if array.is_refused() && !self.arrays[id].is_refused() => apart.push(uuid),
+                Some(&id) if array.is_refused() && !self.arrays[id].is_refused() => {
+                    apart.insert(uuid);
+                }
                 Some(&id) => self.arrays[id] = array,
             }
         }
         if !apart.is_empty() {
-            let copies = group(&self.members, |id| id >= first, policy);
+            let copies = group(&self.members, &new, policy);
             for copy in copies.into_iter().filter(|copy| apart.contains(&copy.assembly.array.set_uuid)) {
                 self.arrays.push(copy);
             }
@@ -507,14 +515,15 @@ fn drop_unconfirmed(members: &mut Nodes<MemberId, MemberScan>, first: MemberId, 
 /// Groups the members that are looked at by array, in the order of first members.
 fn group(
     members: &Nodes<MemberId, MemberScan>,
-    is_looked_at: impl Fn(MemberId) -> bool,
+    looked_at: &BTreeSet<MemberId>,
     policy: Policy,
 ) -> Vec<ArrayScan> {
     let mut by_uuid: BTreeMap<Uuid, Vec<MemberId>> = BTreeMap::new();
-    let looked_at = || members.entries().filter(|(id, _)| is_looked_at(*id));
-    for (ix, member) in looked_at() {
-        if let Some(facts) = &member.facts {
-            by_uuid.entry(facts.superblock.set_uuid).or_default().push(ix);
+    let mut unused: BTreeMap<Uuid, BTreeSet<MemberId>> = BTreeMap::new();
+    for &ix in looked_at {
+        match &members[ix].facts {
+            Some(facts) => by_uuid.entry(facts.superblock.set_uuid).or_default().push(ix),
+            None => members[ix].named().for_each(|uuid| _ = unused.entry(uuid).or_default().insert(ix)),
         }
     }
     let array = |(uuid, indices): (Uuid, Vec<MemberId>)| {
@@ -523,8 +532,7 @@ fn group(
         if compare_journal(members, &indices, &mut facts, &assembly) {
             assembly = assemble(&facts, policy)?;
         }
-        let unused = looked_at().filter(|(_, member)| member.facts.is_none() && member.names(uuid));
-        let unused = unused.map(|(id, _)| id).collect();
+        let unused = unused.get(&uuid).into_iter().flatten().copied().collect();
         Some(ArrayScan { assembly, members: indices, unused, apart: BTreeSet::new() })
     };
     let mut arrays: Vec<_> = by_uuid.into_iter().filter_map(array).collect();

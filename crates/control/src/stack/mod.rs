@@ -5,6 +5,10 @@
 //! and without a single write. Each round opens the arrays and groups that the members found so far
 //! make, and scans their volumes as members of the next.
 //!
+//! Rounds end: each opens something that was not open, and nothing is looked at that lies on more
+//! than [`LAYERS_MAX`] layers. How many rounds there are is no bound: of arrays that lack a member
+//! each takes a round.
+//!
 //! Invariant: what lacks a member is opened only when nothing else is left that could hold it. The
 //! other half of a mirror may be a volume of a group that is opened later, or encrypted; an array
 //! that was started without it would leave it behind at its first write.
@@ -40,8 +44,9 @@ use crate::nodes::{ArrayId, GroupId, MemberId, Nodes};
 use crate::problem::{Check, Code, Problem};
 use crate::scan::{MemberOrigin, Scan, claim};
 
-/// Rounds: no stack has more to open one after the other, and a loop must end.
-const ROUNDS_MAX: usize = 256;
+/// Layers one on another. No stack has more; members that are made to hold more, of which each
+/// takes but a few kilobytes, must not keep a server at it.
+const LAYERS_MAX: usize = 256;
 
 /// How a stack is opened.
 #[derive(Debug, Clone)]
@@ -132,6 +137,8 @@ pub struct Stack {
     arrays: BTreeMap<ArrayId, Result<ArrayHandle, Problem>>,
     /// Logical volumes that run.
     logical: BTreeMap<(GroupId, Id), VolumeRef>,
+    /// How many layers a member lies on, of those that lie on any.
+    depths: BTreeMap<MemberId, usize>,
     /// The volumes of members, once they were used.
     volumes: BTreeMap<MemberId, VolumeRef>,
     /// Members that were looked at for whether they are encrypted.
@@ -161,6 +168,7 @@ impl Stack {
             groups: Nodes::default(),
             arrays: BTreeMap::new(),
             logical: BTreeMap::new(),
+            depths: BTreeMap::new(),
             volumes: BTreeMap::new(),
             looked: BTreeSet::new(),
             looked_for_layers: BTreeSet::new(),
@@ -168,7 +176,7 @@ impl Stack {
             running: Vec::new(),
             options,
         };
-        for _ in 0..ROUNDS_MAX {
+        loop {
             let mut found = Vec::new();
             for which in [Completeness::Whole, Completeness::Any] {
                 if found.is_empty() {
@@ -228,7 +236,39 @@ impl Stack {
     async fn look_at(&mut self, core: &Core, found: Vec<(Member, MemberOrigin)>) -> Result<(), Problem> {
         let policy = self.options.policy;
         let settled = self.arrays.keys().copied().collect();
-        self.beside(core, move |scan| scan.add(found, policy, &settled)).await
+        let first = self.scan.members.next_id();
+        let (found, too_deep): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|(_, origin)| self.depth(*origin) <= LAYERS_MAX);
+        self.beside(core, move |scan| scan.add(found, policy, &settled)).await?;
+        for (member, origin) in too_deep {
+            let (id, problem) = (self.scan.members.next_id(), too_many_layers(&member.name));
+            self.scan.add_made(member, origin);
+            self.scan.members[id].problem = Some(problem);
+        }
+        let new: Vec<_> = self.scan.members.ids().rev().take_while(|id| *id >= first).collect();
+        for id in new.into_iter().rev() {
+            let depth = self.depth(self.scan.members[id].origin);
+            self.depths.insert(id, depth);
+        }
+        Ok(())
+    }
+
+    /// How many layers a member of this origin lies on. Those that it lies on are known before it.
+    fn depth(&self, origin: MemberOrigin) -> usize {
+        let of = |id: &MemberId| self.depths.get(id).copied().unwrap_or(0);
+        match origin {
+            MemberOrigin::Given => 0,
+            MemberOrigin::Partition { of: whole, .. } | MemberOrigin::Container { of: whole, .. } => {
+                of(&whole)
+            }
+            MemberOrigin::Decrypted { of: below } | MemberOrigin::Layered { of: below } => of(&below) + 1,
+            MemberOrigin::Array(array) => {
+                self.scan.arrays[array].members.iter().map(of).max().unwrap_or(0) + 1
+            }
+            MemberOrigin::Logical { group, .. } => {
+                self.groups[group].devices.iter().flatten().map(of).max().unwrap_or(0) + 1
+            }
+        }
     }
 
     /// Reads members beside the cores: what serves them must be able to answer.
@@ -474,6 +514,17 @@ impl Stack {
         self.volumes.insert(ix, volume.clone());
         Ok(volume)
     }
+}
+
+/// What lies on a member is not looked at.
+fn too_many_layers(name: &str) -> Problem {
+    Problem::new(
+        Code::NotSupportedYet,
+        format!("{name}: it lies on {LAYERS_MAX} layers of arrays, groups and encryption"),
+        "what lies on it is not looked at: no storage is built so",
+        "give only the layer that holds what you want, or a copy of it",
+    )
+    .of_member(name)
 }
 
 /// A drive or partition as it is: an array of one member without metadata.

@@ -8,9 +8,9 @@ use std::process::Command;
 use crate::support::real::{create, files, looked, request};
 use wattle_control::ArrayId;
 use wattle_control::GroupId;
-use wattle_control::create::CreateRequest;
+use wattle_control::create::{CreateRequest, inspect, plan};
 use wattle_control::members::{Keyring, MemberAccess};
-use wattle_control::scan::scan;
+use wattle_control::scan::{MemberOrigin, scan};
 use wattle_control::stack::{Plain, Purpose, Stack, StackOptions, key};
 use wattle_control::{Code, Forced, Policy, Verdict};
 use wattle_engine::geometry::Level;
@@ -253,6 +253,66 @@ fn an_array_waits_for_members_that_lie_on_other_layers() {
     // Without what the other half lies on, the mirror is what it is.
     with_stack(half, Purpose::Read, async |_, stack| {
         assert!(stack.find(Some("t")).unwrap().member.is_ok());
+    });
+}
+
+/// What lacks a member is started in rounds of its own. However many there are, all of them are.
+#[test]
+fn many_arrays_that_lack_a_member_are_all_opened() {
+    const COUNT: u8 = 150;
+    let (_dir, names) = files(2 * usize::from(COUNT), 2 << 20);
+    for (ix, name) in (0..).zip(&names) {
+        let member = looked(std::slice::from_ref(name)).remove(0);
+        let mut uuid = [7; 16];
+        uuid[..2].copy_from_slice(&u16::to_le_bytes(ix));
+        let mirror = request(Level::Raid1, vec![member, None]);
+        create(&CreateRequest { name: format!("a{ix}"), set_uuid: Uuid(uuid), ..mirror }).unwrap();
+    }
+    let members: Vec<_> = names.iter().map(PathBuf::from).collect();
+    with_stack(&members, Purpose::Look, async |_, stack| {
+        let open = stack.scan.arrays.ids().filter(|&array| {
+            let origin = MemberOrigin::Array(array);
+            stack.scan.members.iter().any(|seen| seen.origin == origin)
+        });
+        assert_eq!(open.count(), names.len());
+        let last = stack.find(Some(&format!("a{}", names.len() - 1))).unwrap();
+        assert!(last.member.is_ok());
+    });
+}
+
+/// Arrays on arrays, each in what the one below it holds: a few kilobytes make a layer, and there
+/// is an end to them, which is told.
+#[test]
+fn layers_have_an_end() {
+    const LAYERS: u64 = 260;
+    const STEP_BYTES: u64 = 16 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("nested");
+    let file = std::fs::File::create(&path).unwrap();
+    let size_bytes = (LAYERS + 64) * STEP_BYTES;
+    file.set_len(size_bytes).unwrap();
+    for layer in 0..LAYERS {
+        let place = layer * STEP_BYTES;
+        let member = MemberAccess::local().look(&format!("null:{}", size_bytes - place)).unwrap();
+        let state = inspect(&member).unwrap();
+        let mut uuid = [3; 16];
+        uuid[..2].copy_from_slice(&(layer as u16).to_le_bytes());
+        let nested = CreateRequest {
+            name: format!("l{layer}"),
+            set_uuid: Uuid(uuid),
+            data_offset_bytes: Some(STEP_BYTES),
+            chunk_bytes: Some(4096),
+            ..request(Level::Raid0, vec![Some(member)])
+        };
+        for write in &plan(&nested, &[state]).unwrap().devices[0].writes {
+            file.write_all_at(&write.bytes, place + write.offset_bytes).unwrap();
+        }
+    }
+    with_stack(&[path], Purpose::Look, async |_, stack| {
+        assert_eq!(stack.scan.arrays.len(), 257);
+        let told = stack.scan.members.iter().filter_map(|seen| seen.problem.as_ref());
+        let told: Vec<_> = told.map(|problem| problem.code).collect();
+        assert_eq!(told, [Code::NotSupportedYet]);
     });
 }
 

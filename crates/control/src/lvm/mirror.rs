@@ -7,6 +7,7 @@ use wattle_format::dm::mirror::{BITS_OFFSET_BYTES, HEADER_BYTES, MirrorLog};
 use wattle_format::lvm::segment::Stripe;
 
 use super::open::{Opener, Plan, read};
+use super::overlay::RUNS_MAX;
 use super::problems;
 use crate::problem::{Code, Problem};
 
@@ -58,6 +59,7 @@ impl Opener<'_> {
         let header = header.map_err(|error| in_doubt(&error.to_string()))?;
         let bits = read(&reader, BITS_OFFSET_BYTES, regions.div_ceil(8) as usize).await?;
         let segments = alike(len_bytes, region_bytes, leg, |region| header.is_clean(&bits, region));
+        let segments = segments.ok_or_else(|| problems::too_scattered(full_name))?;
         let complete = segments.iter().all(|segment| segment.target != SegmentTarget::Missing);
         if segments.iter().all(|segment| segment.target == SegmentTarget::Missing) {
             return Err(in_doubt("its log says of no region that the legs are alike"));
@@ -71,8 +73,13 @@ impl Opener<'_> {
     }
 }
 
-/// One leg, where it is known to be like the first one.
-fn alike(len_bytes: u64, region_bytes: u64, leg: Leg, is_clean: impl Fn(u64) -> bool) -> Vec<MapSegment> {
+/// One leg, where it is known to be like the first one; `None` if these places are too many.
+fn alike(
+    len_bytes: u64,
+    region_bytes: u64,
+    leg: Leg,
+    is_clean: impl Fn(u64) -> bool,
+) -> Option<Vec<MapSegment>> {
     let mut segments: Vec<MapSegment> = Vec::new();
     let mut at = 0;
     while at < len_bytes {
@@ -88,11 +95,14 @@ fn alike(len_bytes: u64, region_bytes: u64, leg: Leg, is_clean: impl Fn(u64) -> 
                     SegmentTarget::Missing
                 };
                 segments.push(MapSegment { len_bytes: len, target });
+                if segments.len() > RUNS_MAX {
+                    return None;
+                }
             }
         }
         at += len;
     }
-    segments
+    Some(segments)
 }
 
 #[cfg(test)]
@@ -103,12 +113,22 @@ mod tests {
     fn only_what_is_alike_is_read() {
         let leg = Leg { below: 3, offset_bytes: 1 << 20 };
         let linear = |at: u64| SegmentTarget::Linear(Leg { offset_bytes: (1 << 20) + at, ..leg });
-        let segments = alike(4 * 8192 + 512, 8192, leg, |region| region != 1);
+        let segments = alike(4 * 8192 + 512, 8192, leg, |region| region != 1).unwrap();
         let expected =
             [(8192, linear(0)), (8192, SegmentTarget::Missing), (2 * 8192 + 512, linear(2 * 8192))];
         let expected = expected.map(|(len_bytes, target)| MapSegment { len_bytes, target });
         assert_eq!(segments, expected);
         let missing = MapSegment { len_bytes: 10_240, target: SegmentTarget::Missing };
-        assert_eq!(alike(10_240, 8192, leg, |_| false), [missing]);
+        assert_eq!(alike(10_240, 8192, leg, |_| false), Some(vec![missing]));
+    }
+
+    /// A log that says the opposite of each region and the next makes a map as large as the text
+    /// says that the mirror is, on a few kilobytes of it.
+    #[test]
+    fn a_log_that_scatters_the_leg_is_no_map() {
+        let leg = Leg { below: 0, offset_bytes: 0 };
+        let of = |regions: u64| alike(regions * 512, 512, leg, |region| region % 2 == 0);
+        assert_eq!(of(1000).map(|segments| segments.len()), Some(1000));
+        assert_eq!(of(RUNS_MAX as u64 + 1), None);
     }
 }

@@ -14,9 +14,15 @@ use wattle_format::lvm::{Lv, LvSegment, SegmentKind};
 use wattle_rt::{BufMut, Core};
 
 use super::group::GroupScan;
+use super::overlay::RUNS_MAX;
 use super::{older, problems, snapshot};
 use crate::layer::Layer;
 use crate::problem::{Forced, Problem};
+
+/// Most runs that the volumes of a group may consist of, all together: a volume with a few
+/// megabytes of metadata may have [`RUNS_MAX`], and a group has any number of such volumes. They
+/// take about 60 bytes each.
+const GROUP_RUNS_MAX: usize = 8 * RUNS_MAX;
 
 /// Texts that nest deeper than LVM2 can make them are refused.
 const DEPTH_MAX: usize = 16;
@@ -35,6 +41,8 @@ pub(crate) struct Opener<'a> {
     /// side of a snapshot).
     opened: BTreeMap<(String, View), Result<Opened, Problem>>,
     depth: usize,
+    /// Runs of what was opened.
+    runs: MapRoom,
     /// Everything that was started here.
     pub(super) running: Vec<Layer>,
 }
@@ -86,6 +94,7 @@ impl<'a> Opener<'a> {
             physical: Vec::new(),
             opened: BTreeMap::new(),
             depth: 0,
+            runs: MapRoom { left: GROUP_RUNS_MAX },
             running: Vec::new(),
         };
         for (pv, volume) in (0..group.vg.pvs.len()).zip(physical) {
@@ -310,11 +319,28 @@ impl<'a> Opener<'a> {
         below: Vec<VolumeRef>,
         read_only: bool,
     ) -> Result<VolumeRef, Problem> {
+        if !self.runs.take(segments.len()) {
+            return Err(problems::group_too_scattered(name, GROUP_RUNS_MAX));
+        }
         let spec = MapSpec { below, segments, read_only };
         let started = MappedHandle::start(self.core, name, spec).await;
         let handle = started.map_err(|error| problems::not_mapped(name, &error.to_string()))?;
         self.running.push(Layer::Mapped(handle.clone()));
         Ok(handle.volume())
+    }
+}
+
+/// How many runs may still be taken.
+struct MapRoom {
+    left: usize,
+}
+
+impl MapRoom {
+    /// Takes these, unless they are more than are left.
+    fn take(&mut self, runs: usize) -> bool {
+        let left = self.left.checked_sub(runs);
+        self.left = left.unwrap_or(self.left);
+        left.is_some()
     }
 }
 
@@ -367,5 +393,16 @@ impl Plan {
         self.outdated |= below.outdated;
         self.images_out += below.images_out;
         below.notes.iter().for_each(|note| self.note(note.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_takes_nothing_from_the_others() {
+        let mut room = MapRoom { left: 10 };
+        assert_eq!([4, 7, 6, 1, 0].map(|runs| room.take(runs)), [true, false, true, false, true]);
     }
 }

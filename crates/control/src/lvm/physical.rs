@@ -13,6 +13,9 @@ use crate::nodes::MemberId;
 /// Where labels are.
 const HEAD_BYTES: usize = 4 * 512;
 const HEADER_BYTES: usize = 512;
+/// LVM2 makes no more. Of others that a label lists the texts are not read: all of them may be one
+/// text of many megabytes.
+const READ_AREAS_MAX: usize = 2;
 
 /// A physical volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,13 +96,26 @@ pub fn read(member: &Member) -> Option<Result<PhysicalVolume, LabelError>> {
     let head = member.read(0, head_bytes).ok()?;
     let label = Label::find(&head).transpose()?;
     Some(label.map(|label| {
-        let areas = label.metadata_areas.iter().map(|&place| read_area(member, place)).collect();
+        let areas = (0..).zip(&label.metadata_areas).map(|(at, &place)| {
+            let area =
+                AreaScan { place, header: None, state: AreaState::Unreadable, text: None, error: None };
+            if at < READ_AREAS_MAX { read_area(member, area) } else { read_header(member, area) }
+        });
+        let areas = areas.collect();
         PhysicalVolume { label, areas, size_bytes: member.device.size_bytes() }
     }))
 }
 
-fn read_area(member: &Member, place: Area) -> AreaScan {
-    let mut area = AreaScan { place, header: None, state: AreaState::Unreadable, text: None, error: None };
+/// An area whose text is not read, but written with those of the others.
+fn read_header(member: &Member, area: AreaScan) -> AreaScan {
+    let header = member.read(area.place.offset_bytes, HEADER_BYTES).ok();
+    let header = header.and_then(|bytes| Header::decode(&bytes, area.place).ok());
+    let error =
+        format!("it is not among the first {READ_AREAS_MAX}, and LVM2 makes no more: its text is not read");
+    AreaScan { header, error: Some(error), ..area }
+}
+
+fn read_area(member: &Member, mut area: AreaScan) -> AreaScan {
     match try_read_area(member, &mut area) {
         Ok(state) => area.state = state,
         Err(AreaProblem::Area(error)) => {

@@ -166,6 +166,16 @@ pub(super) fn too_scattered(volume: &str) -> Problem {
     )
 }
 
+/// The maps of a group's volumes are larger than what one group is given.
+pub(super) fn group_too_scattered(volume: &str, runs_max: usize) -> Problem {
+    Problem::new(
+        Code::UnsupportedVolume,
+        format!("{volume}: the volumes of its group are scattered over more than {runs_max} places"),
+        "this version keeps no more maps of a group in memory, and those of others were read before it",
+        "activate it where LVM2 and the kernel's module for it are (`lvchange -ay`)",
+    )
+}
+
 pub(super) fn damaged(volume: &str, part: &str, why: &str) -> Problem {
     Problem::new(
         Code::DamagedVolume,

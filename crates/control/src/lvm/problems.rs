@@ -176,6 +176,15 @@ pub(super) fn group_too_scattered(volume: &str, runs_max: usize) -> Problem {
     )
 }
 
+pub(super) fn not_made_yet(volume: &str, pool: &str) -> Problem {
+    Problem::new(
+        Code::UnsupportedVolume,
+        format!("{volume}: the pool {pool} was not told yet to make it"),
+        "the power failed, or LVM2 was ended, when it was being made: nothing is in it",
+        "LVM2 makes it when it activates the pool next (`lvchange -ay`)",
+    )
+}
+
 pub(super) fn damaged(volume: &str, part: &str, why: &str) -> Problem {
     Problem::new(
         Code::DamagedVolume,

@@ -1,5 +1,9 @@
 //! Thin volumes: blocks of a pool's data where the pool's metadata has any, and zeros, or an origin
 //! outside of the pool, elsewhere. Snapshots are volumes like others that share blocks.
+//!
+//! LVM2 commits a text with what a pool is to make or to delete before it tells the pool, and tells
+//! it at the next activation where the power failed in between. Until then the pool is one
+//! transaction behind, and what it has is right.
 
 use wattle_engine::volume::Leg;
 use wattle_format::dm::thin::Superblock;
@@ -44,8 +48,17 @@ impl Opener<'_> {
         let metadata = Metadata { volume: reader, offset_bytes: 0, of: full_name, name: metadata };
         let superblock = Superblock::decode(&metadata.block(0).await?);
         let superblock = superblock.map_err(|error| metadata.damaged(&error.to_string()))?;
-        if let Some(why) = mismatch(&superblock, *transaction_id, *chunk_sectors) {
+        let waits =
+            segment.has_pool_messages() && superblock.transaction_id.checked_add(1) == Some(*transaction_id);
+        let transaction_now = if waits { superblock.transaction_id } else { *transaction_id };
+        if let Some(why) = mismatch(&superblock, transaction_now, *chunk_sectors) {
             return Err(metadata.damaged(&why));
+        }
+        // What is on disk is the last transaction that was written whole, and nothing is written.
+        if superblock.needs_check {
+            plan.notes.push(format!(
+                "{full_name}: the kernel could not change the metadata of its pool, and says that it has to be checked; read as it was before"
+            ));
         }
         let mut root = None;
         metadata
@@ -55,6 +68,9 @@ impl Opener<'_> {
             })
             .await?;
         let Some(root) = root else {
+            if waits {
+                return Err(problems::not_made_yet(full_name, pool));
+            }
             return Err(metadata.damaged(&format!("the pool has no volume {device_id}")));
         };
         let (data, _) = self.part(data, plan).await?;
@@ -86,9 +102,7 @@ impl Opener<'_> {
 /// Why the pool's metadata is not what the volume group's text speaks of, or not to be relied on.
 fn mismatch(superblock: &Superblock, transaction_id: u64, chunk_sectors: u64) -> Option<String> {
     let (transaction, sectors) = (superblock.transaction_id, superblock.data_block_sectors);
-    if superblock.needs_check {
-        Some("the kernel could not write all of it, and says that it has to be checked".to_owned())
-    } else if transaction != transaction_id {
+    if transaction != transaction_id {
         Some(format!(
             "it is of transaction {transaction}, and the volume group's text of transaction {transaction_id}: \
              one of them is older than the other"

@@ -209,6 +209,14 @@ impl LvSegment {
         self.start_extent.saturating_add(self.extents)
     }
 
+    /// Whether it is a pool with messages that LVM2 sends when it activates the pool next. It
+    /// commits them with the text first: until they are sent, the pool is a transaction behind.
+    #[must_use]
+    pub fn has_pool_messages(&self) -> bool {
+        let is_message = |(name, _): (&str, &Section)| name.starts_with("message");
+        matches!(self.kind, SegmentKind::ThinPool { .. }) && self.kept.sections().any(is_message)
+    }
+
     /// Extents of it that a reshape left in reserve.
     pub(super) fn reserved_extents(&self) -> u64 {
         let SegmentKind::Raid(raid) = &self.kind else { return 0 };

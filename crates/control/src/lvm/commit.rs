@@ -7,7 +7,8 @@
 //! takes the highest sequence number among whole texts, so the group is the new one from the first
 //! header of the last step on. Until then a device that does not take what it should ends the
 //! commit. From then on the others go on: it has the new text beside the old one, and is known by
-//! that not to be older. Labels follow: what they say only repeats the text.
+//! that not to be older. The next commit ends this one there before it begins. Labels follow: what
+//! they say only repeats the text.
 
 use std::fmt;
 
@@ -194,9 +195,43 @@ impl From<CommitError> for Problem {
 }
 
 /// What is written to a physical volume that gets the text.
-struct SiteCommit<'a> {
-    site: &'a CommitSite,
+struct SiteCommit {
+    /// As it is once commits that were cut short are ended.
+    site: CommitSite,
+    /// Headers that end them.
+    ends: Vec<Header>,
     areas: Vec<area::Commit>,
+}
+
+/// How an area gets a text.
+pub(super) struct AreaCommit {
+    /// The header that ends a commit that was cut short, durable before anything else is written.
+    pub end: Option<Header>,
+    /// The commit of the text.
+    pub commit: area::Commit,
+}
+
+/// The checksum of the text that counts among those of these physical volumes.
+pub(super) fn current_crc<'a>(physical: impl Iterator<Item = &'a PhysicalVolume>) -> Option<u32> {
+    let texts = physical.flat_map(|physical| &physical.areas).filter_map(|area| match area.state {
+        AreaState::Text { seqno, crc, .. } => Some((seqno, crc)),
+        _ => None,
+    });
+    texts.max_by_key(|(seqno, _)| *seqno).map(|(_, crc)| crc)
+}
+
+/// How the areas of a physical volume that are written get a text; `current`: [`current_crc`].
+pub(super) fn area_commits(
+    physical: &PhysicalVolume,
+    current: Option<u32>,
+    text: &[u8],
+) -> Result<Vec<AreaCommit>, AreaError> {
+    let area = |header: &Header| {
+        let end = current.and_then(|crc| header.ended(crc));
+        let commit = end.as_ref().unwrap_or(header).commit(text)?;
+        Ok(AreaCommit { end, commit })
+    };
+    usable(physical).map(area).collect()
 }
 
 /// Makes `text` the group's. What of it could not be written to some device once it counts is told;
@@ -205,11 +240,13 @@ struct SiteCommit<'a> {
 /// # Errors
 /// [`CommitError`].
 pub async fn commit(core: &Core, text: &[u8], sites: &[CommitSite]) -> Result<Vec<String>, CommitError> {
+    let belonging = || sites.iter().filter(|site| site.role == CommitRole::Belongs);
+    let current = current_crc(belonging().map(|site| &site.before));
     let mut commits = Vec::new();
-    for site in sites.iter().filter(|site| site.role == CommitRole::Belongs) {
-        let areas = usable(&site.before).map(|header| header.commit(text)).collect::<Result<Vec<_>, _>>();
+    for site in belonging() {
+        let areas = area_commits(&site.before, current, text);
         let areas = areas.map_err(|source| CommitError::Area { name: site.name.clone(), source })?;
-        commits.push(SiteCommit { site, areas });
+        commits.push(SiteCommit::new(site.clone(), areas));
     }
     commits.retain(|commit| !commit.areas.is_empty());
     if commits.is_empty() {
@@ -217,6 +254,9 @@ pub async fn commit(core: &Core, text: &[u8], sites: &[CommitSite]) -> Result<Ve
     }
     let labels = labels(sites)?;
     check_unchanged(core, sites.iter()).await?;
+    for commit in &commits {
+        commit.end_earlier(core).await?;
+    }
     for step in [CommitStep::Text, CommitStep::Precommit] {
         for commit in &commits {
             commit.check_written(core, step).await?;
@@ -363,11 +403,34 @@ pub(super) async fn check_unchanged(
     Ok(())
 }
 
-impl SiteCommit<'_> {
+impl SiteCommit {
+    fn new(mut site: CommitSite, areas: Vec<AreaCommit>) -> Self {
+        let (ends, areas): (Vec<_>, Vec<_>) = areas.into_iter().map(|area| (area.end, area.commit)).unzip();
+        let ends: Vec<Header> = ends.into_iter().flatten().collect();
+        for area in &mut site.before.areas {
+            let end = ends.iter().find(|end| end.start() == area.place.offset_bytes);
+            area.header = end.cloned().or(area.header.take());
+        }
+        Self { site, ends, areas }
+    }
+
+    /// Ends commits that were cut short: the text of each counts, and is there.
+    async fn end_earlier(&self, core: &Core) -> Result<(), CommitError> {
+        let CommitSite { name, device, .. } = &self.site;
+        let written = async {
+            for header in &self.ends {
+                write(core, device, header.start(), header.bytes()).await?;
+            }
+            if self.ends.is_empty() { Ok(()) } else { core.flush(device).await }
+        };
+        let step = CommitStep::Commit;
+        written.await.map_err(|source| CommitError::NotWritten { name: name.clone(), step, source })
+    }
+
     /// Whether what the steps before `step` wrote is there, and no other header: what another
     /// process wrote in between is not made the text of a header that has another checksum.
     async fn check_written(&self, core: &Core, step: CommitStep) -> Result<(), CommitError> {
-        let CommitSite { name, device, .. } = self.site;
+        let CommitSite { name, device, .. } = &self.site;
         let not_read_back = |source| CommitError::NotReadBack { name: name.clone(), source };
         let is_there = async |offset_bytes, bytes: &[u8]| {
             let found = read(core, device, offset_bytes, bytes.len()).await.map_err(not_read_back)?;
@@ -376,7 +439,7 @@ impl SiteCommit<'_> {
         match step {
             CommitStep::Text => return Ok(()),
             CommitStep::Precommit => {
-                let unchanged = check_unchanged(core, std::iter::once(self.site)).await;
+                let unchanged = check_unchanged(core, std::iter::once(&self.site)).await;
                 unchanged.map_err(|error| match error {
                     CommitError::Read { source, .. } => not_read_back(source),
                     error => error,
@@ -396,7 +459,7 @@ impl SiteCommit<'_> {
 
     /// Writes what a step has for it, and flushes it.
     async fn write_step(&self, core: &Core, step: CommitStep) -> Result<(), CommitError> {
-        let CommitSite { name, device, .. } = self.site;
+        let CommitSite { name, device, .. } = &self.site;
         let written = async {
             for area in &self.areas {
                 let header = match step {

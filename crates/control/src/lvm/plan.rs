@@ -84,7 +84,7 @@ pub struct GroupWrite {
 
 /// The steps of a change, each durable everywhere before the next one.
 mod step {
-    /// Zeros, and empty areas of new physical volumes.
+    /// Zeros, empty areas of new physical volumes, headers that end a change that was cut short.
     pub const ROOM: u16 = 0;
     /// Labels that make them physical volumes.
     pub const NEW_LABEL: u16 = 1;
@@ -191,6 +191,11 @@ impl GroupPlan {
     /// A [`Problem`]: an area cannot take the text.
     pub fn writes(&self, text: Option<&[u8]>) -> Result<Vec<GroupWrite>, Problem> {
         let mut writes = Vec::new();
+        let belonging = self.places.iter().filter_map(|place| match &place.from {
+            From::Physical(physical) if place.role == CommitRole::Belongs => Some(physical),
+            _ => None,
+        });
+        let current = commit::current_crc(belonging);
         for (ix, place) in self.places.iter().enumerate() {
             let mut add = |step, what, offset_bytes, bytes| {
                 writes.push(GroupWrite { place: ix, step, what, offset_bytes, bytes });
@@ -210,8 +215,12 @@ impl GroupPlan {
             place.zeros.iter().for_each(|range| add(step::ROOM, "zeros", range.offset_bytes, zeros(range)));
             match (place.role, text) {
                 (CommitRole::Belongs, Some(text)) => {
-                    for header in commit::usable(&before) {
-                        let Commit { texts, precommit, commit } = header.commit(text).map_err(area_error)?;
+                    for area in commit::area_commits(&before, current, text).map_err(area_error)? {
+                        let Commit { texts, precommit, commit } = area.commit;
+                        if let Some(end) = area.end {
+                            let what = "header that ends an earlier change";
+                            add(step::ROOM, what, end.start(), end.bytes().to_vec());
+                        }
                         for (offset_bytes, bytes) in texts {
                             add(step::TEXT, "text", offset_bytes, bytes);
                         }

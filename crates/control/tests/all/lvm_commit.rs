@@ -8,10 +8,11 @@ use std::rc::Rc;
 use wattle_control::lvm::commit::{self, CommitError, CommitRole, CommitSite, CommitStep, commit};
 use wattle_control::lvm::edit::{self, NewPv};
 use wattle_control::lvm::flags::{VolumeFlagChanges, set_flags};
+use wattle_control::lvm::group;
 use wattle_control::lvm::physical::{self, PhysicalVolume};
 use wattle_control::lvm::plan::say_in_a_group;
 use wattle_control::lvm::relocate::{self, WantedMove, next_step};
-use wattle_control::{Code, Member, Problem};
+use wattle_control::{Code, Member, MemberId, Problem};
 use wattle_format::lvm::label::Area;
 use wattle_format::lvm::{AreaState, Id, Label, Lv, LvSegment, Pv, SegmentKind, Stamp, Vg, choose};
 use wattle_rt::{Buf, Core, Device, DriveConfig, Durability, RunOutcome, SimWorld, WorldConfig};
@@ -230,6 +231,67 @@ fn a_crash_on_drives_of_large_sectors_does_too() {
     for (pvs, areas) in [(1, 2), (3, 1)] {
         explore(pvs, areas, 4096, 1);
     }
+}
+
+/// The physical volumes of a world.
+struct Seen(Vec<PhysicalVolume>);
+
+impl physical::Members for Seen {
+    fn ids(&self) -> impl Iterator<Item = MemberId> {
+        (0..self.0.len()).map(MemberId::nth)
+    }
+
+    fn name(&self, _: MemberId) -> &str {
+        "pv"
+    }
+
+    fn physical(&self, member: MemberId) -> Option<&PhysicalVolume> {
+        (0..).map(MemberId::nth).zip(&self.0).find(|(id, _)| *id == member).map(|(_, seen)| seen)
+    }
+}
+
+/// A physical volume that a commit was to reach last is known by the text that is about to count
+/// on it. The next commit must not write over that one: cut short itself, it would leave a drive
+/// that looks older than the group, and what lies on it would be refused.
+#[test]
+fn two_crashes_in_a_row_make_no_physical_volume_look_older() {
+    let (mut between, mut crashes) = (0, 0);
+    for keep in [[false; 2], [false, true], [true, false], [true; 2]] {
+        for first in 1.. {
+            let mut first_finished = false;
+            for second in 1.. {
+                let mut rig = Rig::with_group(2, 1, 512);
+                let mut crash = |cut: u64, keep: bool| {
+                    let seqno = rig.seqno().unwrap();
+                    let (sites, text) = (rig.sites(), text(2, seqno + 1));
+                    rig.world.choose_power_cuts(move |among| if keep { among - 1 } else { 0 });
+                    rig.world.power_cut_after_ops(cut);
+                    let outcome = rig.world.run(async |core| commit(&core, &text, &sites).await);
+                    rig.world.cancel_power_cut();
+                    matches!(outcome, RunOutcome::Done(_))
+                };
+                first_finished = crash(first, keep[0]);
+                let second_finished = crash(second, keep[1]);
+                crashes += 1;
+                let seen = Seen((0..2).filter_map(|pv| rig.look(pv)).collect());
+                let [group] = &group::on(&seen)[..] else { panic!("one group") };
+                let seqnos: Vec<_> = seen.0.iter().filter_map(|of| Some(of.own_group()?.seqno)).collect();
+                between += u32::from(seqnos[0] != seqnos[1]);
+                assert!(group.problem.is_none() && !group.is_in_doubt, "{first}, {second}: {keep:?}");
+                assert!(group.older.iter().all(Option::is_none), "{first}, {second}: {keep:?}: {seqnos:?}");
+                let (sites, next) = (rig.sites(), text(2, group.vg.seqno + 1));
+                rig.run(async |core, _| Ok(commit(&core, &next, &sites).await?)).unwrap();
+                assert_eq!(rig.seqno(), Some(group.vg.seqno + 1));
+                if second_finished {
+                    break;
+                }
+            }
+            if first_finished {
+                break;
+            }
+        }
+    }
+    assert!(crashes > 400 && between > 20, "{crashes} crashes, {between} between two headers");
 }
 
 fn stamp() -> Stamp {

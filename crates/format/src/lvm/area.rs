@@ -285,6 +285,18 @@ impl Header {
         room.min(MAX_BYTES as u64)
     }
 
+    /// The header that ends a commit which was cut short before it, where the text that was about
+    /// to be committed is the one that counts by now, since other areas have it: its checksum is
+    /// `current_crc`. `None` where there is nothing to end. The next commit has to begin from it:
+    /// beside the committed text that this area still names, it would write over the one that
+    /// counts.
+    #[must_use]
+    pub fn ended(&self, current_crc: u32) -> Option<Header> {
+        let text = self.precommitted().filter(|text| text.crc == current_crc)?;
+        let is_behind = self.committed().is_none_or(|old| old.crc != current_crc);
+        is_behind.then(|| self.with_slot(COMMITTED, Some(text)).with_slot(PRECOMMITTED, None))
+    }
+
     /// What to write to this area so that `text` becomes its committed text.
     pub fn commit(&self, text: &[u8]) -> Result<Commit, AreaError> {
         if let Some(at) = text.iter().position(|&byte| byte == 0) {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use wattle_format::md::badblocks::BadBlocks;
-use wattle_format::md::{self, DeviceRole, Features, Superblock, SuperblockFields, bitmap};
+use wattle_format::md::{self, ByteOrder, DeviceRole, Features, Superblock, SuperblockFields, bitmap};
 
 use crate::md::facts::{
     BadBlockEntry, BitmapFacts, JournalFacts, MemberFacts, PplFacts, PplNewest, SuperblockFacts,
@@ -68,6 +68,11 @@ fn read_bitmap(member: &Member, superblock: &Superblock, facts: &mut MemberFacts
         .and_then(|len| read_area(member, superblock, offset, len as usize).ok().flatten());
     // Without its bits the header still says what kind of bitmap a writer would have to keep.
     facts.set_bitmap(&image.unwrap_or(header), &uuid);
+    // Bits of version 3 are in the order of the machine that wrote them, and are read as those of a
+    // little-endian one.
+    if facts.bitmap == BitmapFacts::Version(3) && superblock.byte_order() == ByteOrder::Big {
+        facts.bitmap_content = None;
+    }
 }
 
 fn read_ppl(member: &Member, superblock: &Superblock, facts: &mut MemberFacts) {

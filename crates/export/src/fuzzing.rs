@@ -249,8 +249,8 @@ fn fuzz_nvme_command(command: &NvmeCommand, body: &[u8]) {
                 inside(range);
                 assert!(!read_only);
             }
-            Ok(IoPlan::Discard(count)) => {
-                assert!(!read_only);
+            Ok(IoPlan::Discard(count, in_capsule)) => {
+                assert!(!read_only && (!in_capsule || count * 16 <= body.len()));
                 let ranges = discard_ranges(body, count, SIZE_BYTES);
                 ranges.into_iter().flatten().for_each(inside);
             }

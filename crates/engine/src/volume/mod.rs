@@ -36,7 +36,7 @@ pub use map::{Leg, MapSegment, MapSpec, SegmentTarget, VolumeMapError};
 use mapped::MappedVolume;
 pub use mapped::{MappedHandle, StartMappedError};
 use qos::{GovernedHandle, Pace, QosClient, QosCost, Turn};
-pub use remains::{Remain, Remains};
+pub use remains::{LeftBefore, Remain, RemainingRequest, Remains, RequestExtent};
 pub use spec::{ArraySpec, ArrayTuning};
 pub use status::{ArrayStatus, MemberStatus};
 

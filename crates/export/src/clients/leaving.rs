@@ -6,17 +6,18 @@
 //!
 //! [`Remains`]: wattle_engine::volume::Remains
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::volume::qos::QosCost;
-use wattle_engine::volume::{Remains, VolumeTurn};
+use wattle_engine::volume::{LeftBefore, RemainingRequest, Remains, RequestExtent, VolumeTurn};
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::{Core, Durability, Either, JoinHandle, Latch, Stream, Unmap, race};
 
+use super::input::Ended;
 use super::memory::{Account, Hold};
 
 /// How often what was left behind is looked at.
@@ -64,14 +65,26 @@ impl Presence {
 
     /// Takes the memory for a request, as [`Account::take`] does. While its reader waits, nothing
     /// else would notice that the client goes.
-    pub(crate) async fn take(&self, account: &Rc<Account>, bytes: u64) -> Hold {
-        let mut taking = std::pin::pin!(account.take(&self.core, bytes));
-        match race(taking.as_mut(), self.hangs_up()).await {
-            Either::First(hold) => hold,
+    ///
+    /// # Errors
+    /// The client goes before: what was left behind is to be known as such at once, and what it
+    /// sent besides is not looked at any more.
+    pub(crate) async fn take(&self, account: &Rc<Account>, bytes: u64) -> Result<Hold, Ended> {
+        match race(account.take(&self.core, bytes), self.hangs_up()).await {
+            Either::First(hold) => Ok(hold),
             Either::Second(()) => {
                 self.end();
-                taking.await
+                Err(Ended::Closed)
             }
+        }
+    }
+
+    /// Waits for what clients that had gone left behind before a request; an error if its own client
+    /// goes first.
+    pub(crate) async fn settled(&self, before: Option<LeftBefore>) -> Result<(), VolumeError> {
+        match before {
+            None => Ok(()),
+            Some(before) => self.unless_gone(before.answered(&self.core)).await,
         }
     }
 
@@ -140,36 +153,73 @@ impl Presence {
 
 /// The requests of one connection that one volume was given, or is about to be.
 #[derive(Default)]
-pub(crate) struct UnderWay(Cell<usize>);
+pub(crate) struct UnderWay(RefCell<UnderWayRequests>);
+
+#[derive(Default)]
+struct UnderWayRequests {
+    slots: Vec<Option<BegunRequest>>,
+    free: Vec<usize>,
+}
+
+struct BegunRequest {
+    extent: RequestExtent,
+    /// Once the connection has ended.
+    left: Option<RemainingRequest>,
+}
 
 impl UnderWay {
     /// One more, until it is dropped.
-    pub(crate) fn begin(self: &Rc<Self>) -> Begun {
-        self.0.update(|count| count + 1);
-        Begun(self.clone())
+    pub(crate) fn begin(self: &Rc<Self>, extent: RequestExtent) -> Begun {
+        let mut requests = self.0.borrow_mut();
+        let request = Some(BegunRequest { extent, left: None });
+        let slot = match requests.free.pop() {
+            Some(slot) => {
+                requests.slots[slot] = request;
+                slot
+            }
+            None => {
+                requests.slots.push(request);
+                requests.slots.len() - 1
+            }
+        };
+        Begun { of: self.clone(), slot }
     }
 
-    /// The connection ends: clients that come wait until all of these are answered. Nothing to wait
-    /// for: `None`.
+    fn is_empty(&self) -> bool {
+        let requests = self.0.borrow();
+        requests.free.len() == requests.slots.len()
+    }
+
+    /// The connection ends: what comes waits for those of these requests that it must not overtake.
+    /// Nothing to wait for: `None`. The task ends when all are answered.
     pub(crate) fn leave(self: &Rc<Self>, core: &Core, remains: &Arc<Remains>) -> Option<JoinHandle<()>> {
-        if self.0.get() == 0 {
+        if self.is_empty() {
             return None;
         }
-        let (remain, task, under_way) = (remains.hold(), core.clone(), self.clone());
+        let client = remains.hold_known();
+        for request in self.0.borrow_mut().slots.iter_mut().flatten() {
+            request.left = Some(remains.leave(request.extent.clone()));
+        }
+        let (task, under_way) = (core.clone(), self.clone());
         Some(core.spawn(async move {
-            while under_way.0.get() > 0 {
+            while !under_way.is_empty() {
                 task.sleep(LOOK).await;
             }
-            drop(remain);
+            drop(client);
         }))
     }
 }
 
 /// A request that is under way.
-pub(crate) struct Begun(Rc<UnderWay>);
+pub(crate) struct Begun {
+    of: Rc<UnderWay>,
+    slot: usize,
+}
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        self.0.0.update(|count| count - 1);
+        let mut requests = self.of.0.borrow_mut();
+        requests.slots[self.slot] = None;
+        requests.free.push(self.slot);
     }
 }

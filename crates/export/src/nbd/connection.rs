@@ -12,8 +12,9 @@
 //! 3. Every request that the volume was given runs to its end, whatever happens to the connection,
 //!    and is answered unless the connection broke. What it was not given yet when the client went
 //!    without a farewell, it is not given any more.
-//! 4. No request begins before all are answered that clients of the volume left behind, if they had
-//!    gone before ([`Remains`] says why).
+//! 4. No request begins before those are answered of the same bytes that clients of the volume left
+//!    behind, if they had gone before ([`Remains`] says why): a client that has several connections
+//!    goes on over another one, at once.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wattle_engine::volume::qos::{QosClient, QosCost};
-use wattle_engine::volume::{CHECKPOINTS_MAX, ChangeMap, Remains};
+use wattle_engine::volume::{CHECKPOINTS_MAX, ChangeMap, Remains, RequestExtent};
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::mailbox::Receiver;
 use wattle_rt::sync::{Latch, Notify, Semaphore};
@@ -154,6 +155,7 @@ async fn serve_noting(
         volume: export.volume.for_client(QosClient::new()),
         presence: Presence::new(&core, stream.clone()),
         under_way: Rc::default(),
+        remains: export.remains.clone(),
         facts: facts.swap_remove(chosen.export),
         agreed: chosen,
         checkpoints: checkpoints.swap_remove(chosen.export),
@@ -165,10 +167,7 @@ async fn serve_noting(
         broken: Latch::new(),
     });
     let mut writer = core.spawn(write_replies(connection.clone()));
-    let reading = async {
-        export.remains.none(&core).await;
-        read_requests(&connection, &mut input).await
-    };
+    let reading = read_requests(&connection, &mut input);
     let end = race(reading, race(connection.broken.wait(), told.wait())).await;
 
     export.clients.set(export.clients.get() - 1);
@@ -272,6 +271,7 @@ struct Connection {
     volume: Volume,
     presence: Presence,
     under_way: Rc<UnderWay>,
+    remains: Arc<Remains>,
     facts: ExportFacts,
     agreed: ChosenExport,
     /// Those of the export when the connection began.
@@ -331,7 +331,7 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
     let command = match decide(&request, &connection.facts, &connection.agreed) {
         Ok(command) => command,
         Err(errno) => {
-            let hold = connection.presence.take(&connection.account, 0).await;
+            let hold = connection.presence.take(&connection.account, 0).await?;
             let payload = u32::try_from(request.payload_bytes(connection.agreed.headers));
             let payload = payload.map_err(|_| ReadEnd::NotARequest)? as usize;
             connection.take_from_client(payload, input, async |input| input.skip(payload).await).await?;
@@ -344,18 +344,35 @@ async fn read_request(connection: &Rc<Connection>, input: &mut Input) -> Result<
         NbdCommand::Status { .. } => STATUS_BYTES_MAX,
         _ => 0,
     };
-    let hold = connection.presence.take(&connection.account, bytes).await;
+    let hold = connection.presence.take(&connection.account, bytes).await?;
     let payload = match command {
         NbdCommand::Write(_) => Some(connection.payload(input, request.length_bytes as usize).await?),
         _ => None,
     };
-    let (connection, begun) = (connection.clone(), connection.under_way.begin());
+    let extent = extent(&request, command);
+    let before = connection.remains.before(&extent);
+    let (connection, begun) = (connection.clone(), connection.under_way.begin(extent));
     connection.core.clone().spawn(async move {
-        let outcome = connection.execute(&request, command, payload).await;
+        let outcome = match connection.presence.settled(before).await {
+            Ok(()) => connection.execute(&request, command, payload).await,
+            Err(error) => Err(errno(error)),
+        };
         drop(begun);
         connection.reply(&request, hold, outcome);
     });
     Ok(())
+}
+
+/// What a request touches.
+fn extent(request: &NbdRequest, command: NbdCommand) -> RequestExtent {
+    let (offset, length) = (request.offset_bytes, request.length_bytes);
+    match command {
+        NbdCommand::Nothing | NbdCommand::Flush => RequestExtent::NONE,
+        NbdCommand::Read | NbdCommand::Status { .. } => RequestExtent::read(offset, length),
+        NbdCommand::Write(_) | NbdCommand::Trim(_) | NbdCommand::WriteZeroes(..) => {
+            RequestExtent::change(offset, length)
+        }
+    }
 }
 
 /// The next request, without its payload.

@@ -135,7 +135,7 @@ impl QueueConnection {
         self.admin.heard.set(self.core.turn_time());
         let (id, opcode) = (command.id(), command.opcode());
         let room = room_bytes(&command);
-        let hold = self.account.take(&self.core, charged_bytes(room as u64)).await;
+        let hold = self.presence.take(&self.account, charged_bytes(room as u64)).await?;
         let is_connect = opcode == FABRICS && command.fabrics_type() == fabrics::CONNECT;
         if is_connect && frame.data_bytes > 0 {
             let (data, intact) = self.receive_data(frame, input).await?;
@@ -258,7 +258,7 @@ impl QueueConnection {
     ) -> Result<(), ReadEnd> {
         let id = command.id();
         let room = room_bytes(&command).min(AUTH_MESSAGE_BYTES_MAX);
-        let hold = self.account.take(&self.core, charged_bytes(room as u64)).await;
+        let hold = self.presence.take(&self.account, charged_bytes(room as u64)).await?;
         let kind = (command.opcode() == FABRICS).then(|| command.fabrics_type());
         let sends = kind == Some(fabrics::AUTHENTICATION_SEND) && frame.data_bytes > 0;
         if sends && frame.data_bytes <= AUTH_MESSAGE_BYTES_MAX {

@@ -139,6 +139,14 @@ impl NvmeCommand {
         self.u32(4)
     }
 
+    /// The length of data that has to be asked for.
+    pub fn transport_bytes(&self) -> usize {
+        match self.data() {
+            Ok(DataSite::Transport(length)) => length as usize,
+            _ => 0,
+        }
+    }
+
     /// Where the command's data is.
     ///
     /// # Errors
@@ -153,6 +161,17 @@ impl NvmeCommand {
             TRANSPORT if length == 0 => Ok(DataSite::None),
             TRANSPORT => Ok(DataSite::Transport(length)),
             _ => Err(NvmeStatus::INVALID_DESCRIPTOR),
+        }
+    }
+}
+
+impl DataSite {
+    /// The length of data that the host has for a command, and whether it came with it.
+    fn of_host(self) -> Result<(u32, bool), NvmeStatus> {
+        match self {
+            Self::Transport(length) => Ok((length, false)),
+            Self::Capsule(length) => Ok((length, true)),
+            Self::None => Err(NvmeStatus::INVALID_LENGTH),
         }
     }
 }
@@ -204,8 +223,9 @@ pub enum IoPlan {
     Flush,
     /// The range reads as zeros.
     WriteZeroes(IoRange, Unmap, Durability),
-    /// So many ranges, which came with the command, hold nothing of value.
-    Discard(usize),
+    /// So many ranges, which are the host's data, hold nothing of value. `true`: it came with the
+    /// command.
+    Discard(usize, bool),
     /// Nothing is to be done.
     Nothing,
 }
@@ -215,7 +235,7 @@ impl IoPlan {
     pub(super) fn access(&self) -> DataAccess {
         match self {
             Self::Read(_) => DataAccess::Read,
-            Self::Write(..) | Self::Flush | Self::WriteZeroes(..) | Self::Discard(_) | Self::Nothing => {
+            Self::Write(..) | Self::Flush | Self::WriteZeroes(..) | Self::Discard(..) | Self::Nothing => {
                 DataAccess::Write
             }
         }
@@ -281,11 +301,7 @@ pub fn decide_io(
         }
         io_opcodes::WRITE => {
             let range = in_bounds(range()?)?;
-            let (length, in_capsule) = match site {
-                DataSite::Transport(length) => (length, false),
-                DataSite::Capsule(length) => (length, true),
-                DataSite::None => return Err(NvmeStatus::INVALID_LENGTH),
-            };
+            let (length, in_capsule) = site.of_host()?;
             match u64::from(length) == range.length_bytes {
                 true => Ok(IoPlan::Write(range, durability, in_capsule)),
                 false => Err(NvmeStatus::INVALID_LENGTH),
@@ -303,10 +319,10 @@ pub fn decide_io(
             if command.word(11) & ATTRIBUTE_DEALLOCATE == 0 {
                 return Ok(IoPlan::Nothing);
             }
-            match site {
-                DataSite::Capsule(_) if capsule_bytes >= count * DISCARD_BYTES => Ok(IoPlan::Discard(count)),
-                DataSite::Capsule(_) | DataSite::None => Err(NvmeStatus::INVALID_LENGTH),
-                DataSite::Transport(_) => Err(NvmeStatus::INVALID_DESCRIPTOR),
+            let (length, in_capsule) = site.of_host()?;
+            match (count * DISCARD_BYTES..=DATA_BYTES_MAX).contains(&(length as usize)) {
+                true => Ok(IoPlan::Discard(count, in_capsule)),
+                false => Err(NvmeStatus::INVALID_LENGTH),
             }
         }
         _ => Err(NvmeStatus::INVALID_OPCODE),

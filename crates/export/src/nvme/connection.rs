@@ -15,9 +15,10 @@
 //! 4. Every answer belongs to a hold that its data is counted in, until it was sent: a host that
 //!    takes none makes the reader wait. What has none is bounded by the commands that have: events,
 //!    and requests for data.
-//! 5. No command of a queue begins in a namespace before all are answered that clients of its
-//!    volume left behind, if they had gone before ([`Remains`] says why); a controller that is
-//!    disabled is ready until all commands of its queues are answered.
+//! 5. No command of a queue begins in a namespace before those are answered of the same blocks that
+//!    clients of its volume left behind, if they had gone before ([`Remains`] says why): also of
+//!    the same host by another path; a controller that is disabled is ready until all commands of
+//!    its queues are answered.
 //!
 //! [`TRANSFER_BYTES_MAX`]: super::limits::TRANSFER_BYTES_MAX
 
@@ -134,8 +135,6 @@ pub(super) struct Opened {
     pub(super) remains: Arc<Remains>,
     /// The volume, as this host's client of it.
     pub(super) volume: Volume,
-    /// What queues before this one left behind is answered.
-    pub(super) may_begin: Cell<bool>,
     pub(super) under_way: Rc<UnderWay>,
 }
 
@@ -454,7 +453,7 @@ impl QueueConnection {
         }
         let is_new = self.ids.borrow_mut().insert(command.id());
         if !is_new {
-            let hold = self.presence.take(&self.account, 0).await;
+            let hold = self.presence.take(&self.account, 0).await?;
             self.skip_data(frame, input).await?;
             self.respond(command.id(), NvmeStatus::ID_CONFLICT, 0, Some(hold));
             return Ok(());

@@ -1,13 +1,13 @@
 //! Commands of queues for reads and writes: carrying them out, and asking for the data of those
-//! that are too long to have it with them.
+//! that do not have it with them, as it is too long, or as the host likes it.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use wattle_engine::VolumeError;
+use wattle_engine::volume::RequestExtent;
 use wattle_engine::volume::qos::QosCost;
-use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Durability};
+use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut};
 
 use super::command::{
     FABRICS, IoPlan, IoRange, NSID_ALL, NvmeCommand, NvmeStatus, decide_io, discard_ranges, io_opcodes,
@@ -19,32 +19,38 @@ use super::reservation::{CommandAdmission, DataAccess};
 use crate::clients::input::Input;
 use crate::clients::memory::Hold;
 
-/// Writes whose data does not come with them.
+/// Commands whose data does not come with them.
 #[derive(Default)]
 pub(super) struct Transfers {
     /// What was asked for and has not all come, by the command's identifier.
     asked: BTreeMap<u16, Transfer>,
     /// What is asked for once there is room.
     waiting: VecDeque<(u16, Transfer)>,
-    /// Of writes that were asked for and are not carried out yet.
+    /// Of commands that were asked for and are not carried out yet.
     held_bytes: usize,
 }
 
-/// One such write.
+/// The data of one such command.
 struct Transfer {
-    write: Write,
+    command: AwaitedCommand,
     /// Nothing is in it before data came, and all is where one PDU brings all of it.
     data: Option<BufMut>,
     received_bytes: usize,
     damaged: bool,
 }
 
-/// A write that can be carried out once its data is there.
-struct Write {
-    namespace: Rc<Namespace>,
-    range: IoRange,
-    durability: Durability,
-    hold: Hold,
+/// A command that can be carried out once its data is there.
+pub(super) struct AwaitedCommand {
+    pub(super) namespace: Rc<Namespace>,
+    pub(super) length_bytes: usize,
+    pub(super) purpose: DataPurpose,
+    pub(super) hold: Hold,
+}
+
+/// What the data is for.
+pub(super) enum DataPurpose {
+    Io(IoPlan),
+    Reservation(NvmeCommand),
 }
 
 impl QueueConnection {
@@ -57,7 +63,7 @@ impl QueueConnection {
     ) -> Result<(), ReadEnd> {
         let id = command.id();
         if command.opcode() == io_opcodes::FLUSH && command.nsid() == NSID_ALL {
-            let hold = self.presence.take(&self.account, 0).await;
+            let hold = self.presence.take(&self.account, 0).await?;
             self.skip_data(frame, input).await?;
             self.flush_all(id, hold);
             return Ok(());
@@ -75,30 +81,31 @@ impl QueueConnection {
             }
         };
         let (Ok(plan), Some(namespace)) = (planned, found) else {
-            let hold = self.presence.take(&self.account, 0).await;
+            let hold = self.presence.take(&self.account, 0).await?;
             self.skip_data(frame, input).await?;
             self.complete(id, planned.err().unwrap_or(NvmeStatus::INVALID_NAMESPACE), 0, Some(hold));
             return Ok(());
         };
         let bytes = match plan {
             IoPlan::Read(range) => charged_bytes(range.length_bytes),
-            IoPlan::Write(_, _, true) | IoPlan::Discard(_) => charged_bytes(frame.data_bytes as u64),
+            IoPlan::Write(_, _, true) | IoPlan::Discard(_, true) => charged_bytes(frame.data_bytes as u64),
             _ => 0,
         };
-        let hold = self.presence.take(&self.account, bytes).await;
+        let hold = self.presence.take(&self.account, bytes).await?;
         let data = match plan {
-            IoPlan::Write(_, _, true) | IoPlan::Discard(_) => match self.receive_data(frame, input).await? {
-                (data, true) => Some(data.freeze()),
-                (_, false) => {
-                    self.complete(id, NvmeStatus::TRANSPORT, 0, Some(hold));
-                    return Ok(());
+            IoPlan::Write(_, _, true) | IoPlan::Discard(_, true) => {
+                match self.receive_data(frame, input).await? {
+                    (data, true) => Some(data.freeze()),
+                    (_, false) => {
+                        self.complete(id, NvmeStatus::TRANSPORT, 0, Some(hold));
+                        return Ok(());
+                    }
                 }
-            },
-            IoPlan::Write(range, durability, false) => {
-                let write = Write { namespace, range, durability, hold };
-                let transfer = Transfer { write, data: None, received_bytes: 0, damaged: false };
-                self.transfers.borrow_mut().waiting.push_back((id, transfer));
-                self.ask_for_more();
+            }
+            IoPlan::Write(_, _, false) | IoPlan::Discard(_, false) => {
+                let length_bytes = command.transport_bytes();
+                let purpose = DataPurpose::Io(plan);
+                self.await_data(id, AwaitedCommand { namespace, length_bytes, purpose, hold });
                 return Ok(());
             }
             _ => {
@@ -106,8 +113,7 @@ impl QueueConnection {
                 None
             }
         };
-        let connection = self.clone();
-        self.core.spawn(async move { connection.carry_out(id, plan, &namespace, data, hold).await });
+        self.core.spawn(self.begin(id, plan, namespace, data, hold));
         Ok(())
     }
 
@@ -126,30 +132,36 @@ impl QueueConnection {
             of: Rc::downgrade(namespace),
             remains: namespace.remains.clone(),
             volume,
-            may_begin: Cell::new(false),
             under_way: Rc::default(),
         });
         opened.insert(namespace.nsid, found.clone());
         found
     }
 
-    /// Does what a command asks for, and completes it.
-    async fn carry_out(
-        &self,
+    /// Counts a command as begun. What comes back does what it asks for, and completes it.
+    fn begin(
+        self: &Rc<Self>,
         id: u16,
         plan: IoPlan,
-        namespace: &Rc<Namespace>,
+        namespace: Rc<Namespace>,
         data: Option<Buf>,
         hold: Hold,
-    ) {
-        let opened = self.open(namespace);
-        let begun = opened.under_way.begin();
-        let done = self.execute(plan, namespace, &opened, data).await;
-        drop(begun);
-        match done {
-            Ok(Some(data)) => self.complete_with(id, data, Some(hold)),
-            Ok(None) => self.complete(id, NvmeStatus::SUCCESS, 0, Some(hold)),
-            Err(status) => self.complete(id, status, 0, Some(hold)),
+    ) -> impl Future<Output = ()> + use<> {
+        let (connection, opened) = (self.clone(), self.open(&namespace));
+        let extent = extent(plan, data.as_deref(), opened.volume.size_bytes());
+        let before = opened.remains.before(&extent);
+        let begun = opened.under_way.begin(extent);
+        async move {
+            let done = match connection.presence.settled(before).await {
+                Ok(()) => connection.execute(plan, &namespace, &opened, data).await,
+                Err(error) => Err(error.into()),
+            };
+            drop(begun);
+            match done {
+                Ok(Some(data)) => connection.complete_with(id, data, Some(hold)),
+                Ok(None) => connection.complete(id, NvmeStatus::SUCCESS, 0, Some(hold)),
+                Err(status) => connection.complete(id, status, 0, Some(hold)),
+            }
         }
     }
 
@@ -165,10 +177,6 @@ impl QueueConnection {
         data: Option<Buf>,
     ) -> Result<Option<Buf>, NvmeStatus> {
         let (volume, presence) = (&opened.volume, &self.presence);
-        if !opened.may_begin.get() {
-            presence.unless_gone(opened.remains.none(&self.core)).await?;
-            opened.may_begin.set(true);
-        }
         let admit = || self.admit(namespace, plan.access());
         match plan {
             IoPlan::Read(IoRange { offset_bytes, length_bytes }) => {
@@ -192,7 +200,7 @@ impl QueueConnection {
                 let range = offset_bytes..offset_bytes + length_bytes;
                 presence.write_zeroes(volume, range, (unmap, durability), admit).await?;
             }
-            IoPlan::Discard(count) => {
+            IoPlan::Discard(count, _) => {
                 // Also of one without ranges.
                 drop(admit()?);
                 let data = data.expect("the ranges came with the command");
@@ -236,13 +244,30 @@ impl QueueConnection {
         });
     }
 
-    /// Asks for the data of writes that wait, as far as there is room.
+    /// Asks for the data of a command, once there is room.
+    pub(super) fn await_data(&self, id: u16, command: AwaitedCommand) {
+        let transfer = Transfer { command, data: None, received_bytes: 0, damaged: false };
+        self.transfers.borrow_mut().waiting.push_back((id, transfer));
+        self.ask_for_more();
+    }
+
+    /// Data that was asked for is needed no more.
+    fn used_data(&self, length_bytes: usize) {
+        // The connection may have ended meanwhile, and counts nothing any more.
+        let mut transfers = self.transfers.borrow_mut();
+        let charged = charged_bytes(length_bytes as u64) as usize;
+        transfers.held_bytes = transfers.held_bytes.saturating_sub(charged);
+        drop(transfers);
+        self.ask_for_more();
+    }
+
+    /// Asks for the data of commands that wait, as far as there is room.
     fn ask_for_more(&self) {
         loop {
             let mut transfers = self.transfers.borrow_mut();
             let Some((_, next)) = transfers.waiting.front() else { return };
-            let length = next.write.range.length_bytes;
-            let held = transfers.held_bytes + charged_bytes(length) as usize;
+            let length = next.command.length_bytes;
+            let held = transfers.held_bytes + charged_bytes(length as u64) as usize;
             if held > TRANSFER_BYTES_MAX {
                 return;
             }
@@ -268,7 +293,7 @@ impl QueueConnection {
             let transfers = self.transfers.borrow();
             let transfer = transfers.asked.get(&part.tag).filter(|_| part.tag == part.command);
             let transfer = transfer.ok_or_else(|| fault(PduFault::field(10)))?;
-            let length = transfer.write.range.length_bytes as usize;
+            let length = transfer.command.length_bytes;
             if part.offset_bytes as usize != transfer.received_bytes {
                 return Err(out_of_range());
             }
@@ -296,25 +321,43 @@ impl QueueConnection {
             }
             transfers.asked.remove(&part.tag)
         };
-        let Some(Transfer { write, data: Some(data), damaged, .. }) = complete else {
+        let Some(Transfer { command, data: Some(data), damaged, .. }) = complete else {
             return Err(ReadEnd::Ended);
         };
-        let (connection, id) = (self.clone(), part.command);
-        self.core.spawn(async move {
-            let Write { namespace, range, durability, hold } = write;
-            if damaged {
-                connection.complete(id, NvmeStatus::TRANSPORT, 0, Some(hold));
-            } else {
-                let plan = IoPlan::Write(range, durability, false);
-                connection.carry_out(id, plan, &namespace, Some(data.freeze()), hold).await;
+        let AwaitedCommand { namespace, purpose, hold, .. } = command;
+        match purpose {
+            _ if damaged => self.complete(part.command, NvmeStatus::TRANSPORT, 0, Some(hold)),
+            DataPurpose::Reservation(command) => self.order(&command, &data, namespace, hold),
+            DataPurpose::Io(plan) => {
+                let connection = self.clone();
+                let done = self.begin(part.command, plan, namespace, Some(data.freeze()), hold);
+                self.core.spawn(async move {
+                    done.await;
+                    connection.used_data(length);
+                });
+                return Ok(());
             }
-            // The connection may have ended meanwhile, and counts nothing any more.
-            let mut transfers = connection.transfers.borrow_mut();
-            transfers.held_bytes = transfers.held_bytes.saturating_sub(charged_bytes(length as u64) as usize);
-            drop(transfers);
-            connection.ask_for_more();
-        });
+        }
+        self.used_data(length);
         Ok(())
+    }
+}
+
+/// What a command touches; of several ranges all that is between them, too.
+fn extent(plan: IoPlan, data: Option<&[u8]>, size_bytes: u64) -> RequestExtent {
+    match plan {
+        IoPlan::Read(range) => RequestExtent::read(range.offset_bytes, range.length_bytes),
+        IoPlan::Write(range, ..) | IoPlan::WriteZeroes(range, ..) => {
+            RequestExtent::change(range.offset_bytes, range.length_bytes)
+        }
+        IoPlan::Discard(count, _) => {
+            let ranges = discard_ranges(data.unwrap_or_default(), count, size_bytes).unwrap_or_default();
+            let ranges = ranges.iter().filter(|range| range.length_bytes > 0);
+            let start = ranges.clone().map(|range| range.offset_bytes).min().unwrap_or(0);
+            let end = ranges.map(|range| range.offset_bytes + range.length_bytes).max().unwrap_or(0);
+            RequestExtent::change(start, end - start)
+        }
+        IoPlan::Flush | IoPlan::Nothing => RequestExtent::NONE,
     }
 }
 

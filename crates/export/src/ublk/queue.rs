@@ -5,14 +5,14 @@
 //!
 //! Invariant: a request that was taken is answered exactly once, for only that gives its slot back.
 //!
-//! Which program opens the device is not seen here. So each request waits while anything is under
-//! way for clients of other fronts that have gone.
+//! Which program opens the device is not seen here. So each request waits for what is under way, of
+//! the same bytes, for clients of other fronts that have gone.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use wattle_engine::volume::Remains;
+use wattle_engine::volume::{Remains, RequestExtent};
 use wattle_engine::{Volume, VolumeError};
 use wattle_rt::sync::{Latch, Notify};
 use wattle_rt::ublk::UblkQueue;
@@ -114,8 +114,15 @@ impl DeviceShard {
     async fn execute(&self, tag: usize, request: DiskRequest) -> (Result<(), VolumeError>, Option<BufMut>) {
         let DiskRequest { command, offset_bytes, length_bytes } = request;
         let volume = &self.volume;
-        if self.remains.count() > 0 {
-            self.remains.none(&self.core).await;
+        let extent = match command {
+            DiskCommand::Read => RequestExtent::read(offset_bytes, length_bytes),
+            DiskCommand::Flush => RequestExtent::NONE,
+            DiskCommand::Write(_) | DiskCommand::Discard | DiskCommand::Zero(..) => {
+                RequestExtent::change(offset_bytes, length_bytes)
+            }
+        };
+        if let Some(before) = self.remains.before(&extent) {
+            before.answered(&self.core).await;
         }
         let done = match command {
             DiskCommand::Read => {

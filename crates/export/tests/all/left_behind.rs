@@ -1,13 +1,15 @@
-//! Clients that go while limits hold requests of theirs back, and those that come after them.
+//! Clients that go while requests of theirs are under way, or held back by limits, and those that
+//! come after them or go on beside them.
 
 use std::time::Duration;
 
 use wattle_engine::VolumeRef;
 use wattle_engine::volume::qos::{QosLimits, QosRate, QosRates, QosScope, QosSite, QosUnit};
-use wattle_export::nbd::protocol::{command_flags, commands};
+use wattle_export::nbd::protocol::{NbdRequest, command_flags, commands};
 use wattle_export::nbd::{Export, Limits, NbdServer, NbdServerHandle};
 use wattle_rt::{Core, Listener, RuntimeConfig};
 
+use crate::support::held::holding_volume;
 use crate::support::{Client, MIB, volume, within};
 
 /// Two cores, so that the next client is on another one.
@@ -109,6 +111,79 @@ fn what_came_before_a_farewell_is_done_before_the_next_client_begins() {
         assert_eq!(data.unwrap(), [b'A'; 4096]);
         drop(leaves);
     });
+}
+
+/// A connection breaks with a write under way; its client repeats that over another one, as Linux
+/// does at once, and goes on. The first write may be carried out long after.
+#[test]
+fn what_a_connection_left_behind_is_not_carried_out_over_what_its_siblings_write() {
+    let config = RuntimeConfig { cores: CORES, ..RuntimeConfig::default() };
+    let run = async move |core: Core| {
+        let (volume, held) = holding_volume(&core, "data").await;
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("nbd");
+        let export = Export { volume, description: String::new() };
+        let listener = Listener::unix(&socket).unwrap();
+        let server = NbdServer::start(&core, listener, vec![export], Limits::default()).await.unwrap();
+        let connect = async || Client::connect(&core, &socket, "data", false).await;
+        let (first, mut sibling, mut reader) = (connect().await, connect().await, connect().await);
+        first.request(commands::WRITE, 0, 0, 4096, 4096).await;
+        first.send(&[b'A'; 4096]).await;
+        while !held.has_come() {
+            core.sleep(Duration::from_millis(1)).await;
+        }
+        first.stream.shutdown();
+        core.sleep(MOMENT).await;
+        assert_eq!(sibling.write(0, &[1; 4096]).await, 0, "beside it");
+        assert_eq!(sibling.command(commands::FLUSH, 0, 0, 0).await, 0);
+        let reads = within(&core, MOMENT, reader.read(0, 8192)).await;
+        assert!(reads.is_none(), "what it reads may change without a write");
+        let writes = within(&core, MOMENT, sibling.write(4096, &[b'B'; 4096])).await;
+        assert!(writes.is_none(), "the old one may come over it");
+        held.release();
+        assert_eq!(sibling.simple().await, Some((4096, 0)));
+        assert_eq!(sibling.read(4096, 4096).await.unwrap(), [b'B'; 4096]);
+        drop((first, sibling, reader));
+        within(&core, Duration::from_secs(5), server.stop(&core)).await.expect("it stops");
+    };
+    wattle_rt::run(config, run).unwrap();
+}
+
+/// A client sends a farewell behind writes that are not answered yet: they wait for none of
+/// themselves.
+#[test]
+fn what_came_with_a_farewell_waits_only_for_what_was_there_before() {
+    let config = RuntimeConfig { cores: CORES, ..RuntimeConfig::default() };
+    let run = async move |core: Core| {
+        let (volume, held) = holding_volume(&core, "data").await;
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("nbd");
+        let export = Export { volume: volume.clone(), description: String::new() };
+        let listener = Listener::unix(&socket).unwrap();
+        let _server = NbdServer::start(&core, listener, vec![export], Limits::default()).await.unwrap();
+        let connect = async || Client::connect(&core, &socket, "data", false).await;
+        let (first, mut leaves) = (connect().await, connect().await);
+        first.request(commands::WRITE, 0, 0, 0, 4096).await;
+        first.send(&[b'A'; 4096]).await;
+        while !held.has_come() {
+            core.sleep(Duration::from_millis(1)).await;
+        }
+        first.stream.shutdown();
+        core.sleep(MOMENT).await;
+        let request = |kind, length_bytes| {
+            NbdRequest { flags: 0, kind, cookie: 5, offset_bytes: 0, length_bytes }.encode()
+        };
+        let write = [&request(commands::WRITE, 4096)[..], &[b'B'; 4096], &request(commands::DISC, 0)];
+        leaves.send(&write.concat()).await;
+        core.sleep(MOMENT).await;
+        assert_eq!(volume.remains().count(), 2);
+        held.release();
+        let answer = within(&core, Duration::from_secs(5), leaves.simple()).await;
+        assert_eq!(answer.expect("it is carried out"), Some((5, 0)));
+        let mut next = connect().await;
+        assert_eq!(next.read(0, 4096).await.unwrap(), [b'B'; 4096]);
+    };
+    wattle_rt::run(config, run).unwrap();
 }
 
 async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) -> (A, B) {

@@ -10,8 +10,9 @@ use crate::clients::memory::Hold;
 use crate::nvme::admin::room_bytes;
 use crate::nvme::command::{DataSite, NvmeCommand, NvmeStatus};
 use crate::nvme::connection::{Namespace, QueueConnection, ReadEnd};
+use crate::nvme::limits::DATA_BYTES_MAX;
 use crate::nvme::pdu::PduFrame;
-use crate::nvme::transfer::charged_bytes;
+use crate::nvme::transfer::{AwaitedCommand, DataPurpose, charged_bytes};
 
 impl QueueConnection {
     /// Takes a command that is about reservations; `false` if it is about something else.
@@ -27,43 +28,56 @@ impl QueueConnection {
             return Ok(false);
         }
         let (id, found) = (command.id(), self.shard.namespace(command.nsid()));
-        let room = if orders { 0 } else { room_bytes(command) };
-        let hold = self.account.take(&self.core, charged_bytes(room as u64)).await;
+        let held = if orders { frame.data_bytes } else { room_bytes(command) };
+        let hold = self.presence.take(&self.account, charged_bytes(held as u64)).await?;
         let Some(namespace) = found else {
             self.skip_data(frame, input).await?;
             self.complete(id, NvmeStatus::INVALID_NAMESPACE, 0, Some(hold));
             return Ok(true);
         };
-        let in_capsule =
-            matches!(command.data(), Ok(DataSite::Capsule(length)) if length as usize == frame.data_bytes);
-        if !orders || !in_capsule || frame.data_bytes != ReservationOrder::data_bytes(opcode) {
-            self.skip_data(frame, input).await?;
-            match orders {
-                true => self.complete(id, NvmeStatus::INVALID_LENGTH, 0, Some(hold)),
-                false => self.report(command, room, &namespace, hold),
-            }
-            return Ok(true);
-        }
-        let (data, intact) = self.receive_data(frame, input).await?;
-        let order = match intact {
-            true => ReservationOrder::decode(command, &data),
-            false => Err(NvmeStatus::TRANSPORT),
+        let fits = |length: u32| {
+            (ReservationOrder::data_bytes(opcode)..=DATA_BYTES_MAX).contains(&(length as usize))
         };
-        match order {
-            Err(status) => self.complete(id, status, 0, Some(hold)),
-            Ok(order) => self.order(id, namespace, order, hold),
+        match command.data() {
+            Ok(DataSite::Capsule(length))
+                if orders && length as usize == frame.data_bytes && fits(length) =>
+            {
+                match self.receive_data(frame, input).await? {
+                    (data, true) => self.order(command, &data, namespace, hold),
+                    (_, false) => self.complete(id, NvmeStatus::TRANSPORT, 0, Some(hold)),
+                }
+                return Ok(true);
+            }
+            Ok(DataSite::Transport(length)) if orders && frame.data_bytes == 0 && fits(length) => {
+                let purpose = DataPurpose::Reservation(*command);
+                self.await_data(
+                    id,
+                    AwaitedCommand { namespace, length_bytes: length as usize, purpose, hold },
+                );
+                return Ok(true);
+            }
+            _ => self.skip_data(frame, input).await?,
+        }
+        match orders {
+            true => self.complete(id, NvmeStatus::INVALID_LENGTH, 0, Some(hold)),
+            false => self.report(command, held, &namespace, hold),
         }
         Ok(true)
     }
 
-    /// Carries an order out, and tells other hosts what it changed for them.
+    /// Carries out an order, whose data has come, and tells other hosts what it changed for them.
     pub(in crate::nvme) fn order(
         self: &Rc<Self>,
-        id: u16,
+        command: &NvmeCommand,
+        data: &[u8],
         namespace: Rc<Namespace>,
-        order: ReservationOrder,
         hold: Hold,
     ) {
+        let id = command.id();
+        let order = match ReservationOrder::decode(command, data) {
+            Ok(order) => order,
+            Err(status) => return self.complete(id, status, 0, Some(hold)),
+        };
         let connection = self.clone();
         self.core.spawn(async move {
             let Some(queue) = connection.queue.get() else { return };

@@ -36,9 +36,21 @@ pub fn with_guarded_target(
     secrets: Option<NvmeSecrets>,
     test: impl AsyncFnOnce(Rig),
 ) {
+    let in_memory =
+        async |core: &Core| QosSite::new(cores).govern(volume(core, "data", 64 * MIB, false).await);
+    with_target_of(cores, limits, secrets, in_memory, test);
+}
+
+pub fn with_target_of(
+    cores: usize,
+    limits: Limits,
+    secrets: Option<NvmeSecrets>,
+    volume: impl AsyncFnOnce(&Core) -> VolumeRef,
+    test: impl AsyncFnOnce(Rig),
+) {
     let config = RuntimeConfig { cores, ..RuntimeConfig::default() };
     let run = async move |core: Core| {
-        let volume = QosSite::new(cores).govern(volume(&core, "data", 64 * MIB, false).await);
+        let volume = volume(&core).await;
         let subsystem = NvmeSubsystem::guarded("a test", secrets);
         let mut servers = Vec::new();
         let mut ports = [0; 2];
@@ -315,6 +327,26 @@ impl Host {
         let entry = self.get_log(page, length);
         self.submit(&entry, &[]).await;
         self.answer().await.map(|(data, _)| data)
+    }
+
+    /// The same whose data is asked for.
+    pub async fn reserve_when_asked(&mut self, opcode: u8, word: u32, keys: &[u64]) -> Result<(), u16> {
+        let data: Vec<u8> = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
+        let mut entry = self.command(opcode);
+        entry[32..36].copy_from_slice(&(data.len() as u32).to_le_bytes());
+        entry[39] = 0x5a;
+        entry[40..44].copy_from_slice(&word.to_le_bytes());
+        self.submit_when_asked(&entry, &data).await
+    }
+
+    /// A command whose data is sent once it is asked for.
+    pub async fn submit_when_asked(&mut self, entry: &[u8; 64], data: &[u8]) -> Result<(), u16> {
+        self.submit(entry, &[]).await;
+        let ready = self.receive().await.unwrap();
+        assert_eq!(ready.kind, 9);
+        assert_eq!(ready.header[16..20], (data.len() as u32).to_le_bytes());
+        self.send_part(&ready, 0, data, true).await;
+        self.answer().await.map(drop)
     }
 
     /// An order about reservations: the word that says what, and its keys.

@@ -9,11 +9,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::left_behind::limited;
+use crate::support::held::holding_volume;
 use crate::support::{MIB, pattern, volume, within};
-use host::{HOST, Host, LOCAL, MOMENT, SECRET, with_guarded_target, with_target};
+use host::{HOST, Host, LOCAL, MOMENT, SECRET, with_guarded_target, with_target, with_target_of};
 use wattle_engine::volume::qos::QosLimits;
 use wattle_export::nbd::Limits;
 use wattle_export::nvme::{DISCOVERY_NQN, NvmeNamespaces, NvmeSecrets, NvmeVolume};
+use wattle_rt::Core;
 
 #[test]
 fn data_survives_with_and_without_digests_in_the_capsule_and_when_asked_for() {
@@ -67,6 +69,65 @@ fn zeroes_are_written_and_ranges_discarded() {
         discard[2] = 200;
         queue.submit(&discard, &ranges).await;
         assert_eq!(queue.answer().await.unwrap_err() & 0xfff, 0x80);
+    });
+}
+
+/// A host may have data in the capsule, and may have it asked for, whatever the command.
+#[test]
+fn ranges_to_discard_may_have_to_be_asked_for() {
+    with_target(1, Limits::default(), async |rig| {
+        let admin = rig.admin(0, 0).await;
+        let mut queue = rig.queue(0, admin.controller, 1, 2, 0).await;
+        queue.write(0, &pattern(1, 8192)).await.unwrap();
+        let mut discard = queue.command(9);
+        discard[32..36].copy_from_slice(&32_u32.to_le_bytes());
+        discard[39] = 0x5a;
+        discard[40] = 1;
+        discard[44] = 4;
+        let mut ranges = vec![0; 32];
+        ranges[4..8].copy_from_slice(&8_u32.to_le_bytes());
+        ranges[24..32].copy_from_slice(&(64 * MIB / 512).to_le_bytes());
+        queue.submit_when_asked(&discard, &ranges).await.unwrap();
+        ranges[20] = 1;
+        discard[2] = 200;
+        assert_eq!(queue.submit_when_asked(&discard, &ranges).await.unwrap_err() & 0xfff, 0x80);
+        for length in [31_u32, (1 << 20) + 16] {
+            discard[32..36].copy_from_slice(&length.to_le_bytes());
+            queue.submit(&discard, &[]).await;
+            assert_eq!(queue.answer().await.unwrap_err() & 0xfff, 0x0f, "{length}");
+        }
+        assert!(queue.read(8, 4096).await.unwrap() == pattern(1, 8192)[4096..]);
+    });
+}
+
+/// A host whose connection breaks sends a write again by another path, and goes on there.
+#[test]
+fn what_a_path_left_behind_is_not_carried_out_over_what_another_one_writes() {
+    let kept = std::sync::OnceLock::new();
+    let holding = async |core: &Core| {
+        let (volume, held) = holding_volume(core, "data").await;
+        assert!(kept.set(held).is_ok());
+        volume
+    };
+    with_target_of(2, Limits::default(), None, holding, async |rig| {
+        let held = kept.get().unwrap();
+        let (admin, other) = (rig.admin(0, 0).await, rig.admin(1, 0).await);
+        let mut first = rig.queue(0, admin.controller, 1, 0, 0).await;
+        let mut sibling = rig.queue(1, other.controller, 1, 0, 0).await;
+        assert_eq!(sibling.read(0, 4096).await.unwrap(), [0; 4096], "it has begun long ago");
+        let entry = first.io(1, 8, 4096, 1);
+        first.submit(&entry, &[b'A'; 4096]).await;
+        while !held.has_come() {
+            rig.core.sleep(Duration::from_millis(1)).await;
+        }
+        first.stream.shutdown();
+        rig.core.sleep(Duration::from_millis(300)).await;
+        sibling.write(0, &[1; 4096]).await.expect("beside it");
+        let writes = within(&rig.core, Duration::from_millis(300), sibling.write(8, &[b'B'; 4096])).await;
+        assert_eq!(writes, None, "the old one may come over it");
+        held.release();
+        sibling.answer().await.unwrap();
+        assert_eq!(sibling.read(8, 4096).await.unwrap(), [b'B'; 4096]);
     });
 }
 

@@ -1,5 +1,6 @@
 //! A volume to serve and a client that does exactly what a test says, down to the byte.
 
+pub mod held;
 pub mod tls;
 
 use std::future::poll_fn;
@@ -65,6 +66,17 @@ pub fn with_secured_server(
 
 /// A RAID 0 of four members in memory.
 pub async fn volume(core: &Core, name: &str, size_bytes: u64, read_only: bool) -> VolumeRef {
+    volume_on(core, name, size_bytes, read_only, Device::mem).await
+}
+
+/// A RAID 0 of four members.
+pub async fn volume_on(
+    core: &Core,
+    name: &str,
+    size_bytes: u64,
+    read_only: bool,
+    drive: impl Fn(u64) -> Device,
+) -> VolumeRef {
     const MEMBERS: u32 = 4;
     let member_bytes = size_bytes / u64::from(MEMBERS);
     let geometry = Geometry::new(&Params {
@@ -75,7 +87,7 @@ pub async fn volume(core: &Core, name: &str, size_bytes: u64, read_only: bool) -
         component_size: Sector(0),
         member_sizes: vec![Sector(member_bytes / 512); MEMBERS as usize],
     });
-    let member = |_| MemberSpec::in_sync(Device::mem(member_bytes), Sector(0));
+    let member = |_| MemberSpec::in_sync(drive(member_bytes), Sector(0));
     let spec = ArraySpec::new(name, geometry.unwrap(), (0..MEMBERS).map(member).collect());
     let spec = ArraySpec { read_only, ..spec };
     ArrayHandle::start(core, spec, Box::new(NoMetadata)).await.volume()

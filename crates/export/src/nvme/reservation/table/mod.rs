@@ -126,7 +126,8 @@ pub mod opcodes {
 }
 
 impl ReservationOrder {
-    /// The bytes of data that come with an order.
+    /// The bytes of data that an order has. A host may send more, as Linux before 6.13 does, which
+    /// has a buffer of one length for all of them: they mean nothing.
     pub fn data_bytes(opcode: u8) -> usize {
         if opcode == opcodes::RELEASE { 8 } else { 16 }
     }
@@ -138,7 +139,7 @@ impl ReservationOrder {
     pub fn decode(command: &NvmeCommand, data: &[u8]) -> Result<Self, NvmeStatus> {
         const IGNORE_KEY: u32 = 1 << 3;
         let word = command.word(10);
-        if data.len() != Self::data_bytes(command.opcode()) {
+        if data.len() < Self::data_bytes(command.opcode()) {
             return Err(NvmeStatus::INVALID_LENGTH);
         }
         let key = |at: usize| data[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));

@@ -239,6 +239,8 @@ fn orders_are_what_their_bytes_say() {
     }
     assert_eq!(decode(0x15, 3 << 8, &data[..8]), Ok(ReservationOrder::Release(3, 1)));
     assert_eq!(decode(0x15, 1, &data[..8]), Ok(ReservationOrder::Clear(1)));
+    assert_eq!(decode(0x15, 1, &data), Ok(ReservationOrder::Clear(1)), "what follows means nothing");
+    assert_eq!(decode(0x15, 1, &data[..7]), Err(NvmeStatus::INVALID_LENGTH));
     for (opcode, word) in
         [(0x0d, 3), (0x0d, 1 << 30), (0x11, 0), (0x11, 7 << 8), (0x11, 1 << 8 | 3), (0x11, 1 << 8 | 8)]
     {

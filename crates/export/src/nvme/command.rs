@@ -124,6 +124,13 @@ impl NvmeCommand {
         self.0[0]
     }
 
+    /// Whether it is one of two that are to be carried out as one, which the controller does not
+    /// say that it can: a Compare that is left out would make of the Write behind it one that is
+    /// always carried out.
+    pub fn is_fused(&self) -> bool {
+        self.0[1] & 0b11 != 0
+    }
+
     /// What the completion names.
     pub fn id(&self) -> u16 {
         self.u16(2)

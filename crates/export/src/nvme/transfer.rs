@@ -62,6 +62,12 @@ impl QueueConnection {
         input: &mut Input,
     ) -> Result<(), ReadEnd> {
         let id = command.id();
+        if command.is_fused() {
+            let hold = self.presence.take(&self.account, 0).await?;
+            self.skip_data(frame, input).await?;
+            self.complete(id, NvmeStatus::INVALID_FIELD, 0, Some(hold));
+            return Ok(());
+        }
         if command.opcode() == io_opcodes::FLUSH && command.nsid() == NSID_ALL {
             let hold = self.presence.take(&self.account, 0).await?;
             self.skip_data(frame, input).await?;

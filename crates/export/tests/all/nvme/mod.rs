@@ -100,6 +100,23 @@ fn ranges_to_discard_may_have_to_be_asked_for() {
     });
 }
 
+/// A Compare and a Write that are to be one: without the first the second must not be carried out.
+#[test]
+fn half_of_a_fused_pair_is_not_carried_out() {
+    with_target(1, Limits::default(), async |rig| {
+        let admin = rig.admin(0, 0).await;
+        let mut queue = rig.queue(0, admin.controller, 1, 0, 0).await;
+        queue.write(0, &[b'A'; 4096]).await.unwrap();
+        for (opcode, half) in [(5, 1), (1, 2), (1, 3), (0, 1)] {
+            let mut entry = queue.io(opcode, 0, 4096, 1);
+            entry[1] = half;
+            queue.submit(&entry, &[b'B'; 4096]).await;
+            assert_eq!(queue.answer().await.unwrap_err() & 0xfff, 0x02, "{opcode} {half}");
+        }
+        assert_eq!(queue.read(0, 4096).await.unwrap(), [b'A'; 4096]);
+    });
+}
+
 /// A host whose connection breaks sends a write again by another path, and goes on there.
 #[test]
 fn what_a_path_left_behind_is_not_carried_out_over_what_another_one_writes() {

@@ -116,6 +116,30 @@ fn tcp_streams_carry_every_byte_over_both_families() {
     });
 }
 
+/// Where packets vanish, as before a queue that is full, nothing is waited for longer than it may
+/// take.
+#[test]
+#[cfg_attr(miri, ignore = "streams of the system")]
+#[expect(clippy::disallowed_methods, reason = "the system waits in real time")]
+fn a_connection_that_nothing_answers_is_given_up() {
+    use std::os::fd::AsRawFd;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // SAFETY: listen only takes integers.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+    let port = listener.local_addr().unwrap().port();
+    let connect = |millis| Stream::connect_tcp_within("127.0.0.1", port, Duration::from_millis(millis));
+    let mut taken = Vec::new();
+    while let Ok(stream) = connect(200) {
+        taken.push(stream);
+        assert!(taken.len() < 10, "its queue has no end");
+    }
+    let since = std::time::Instant::now();
+    assert_eq!(connect(300).unwrap_err().errno(), libc::ETIMEDOUT);
+    assert!(since.elapsed() < Duration::from_secs(20), "the system waits for two minutes");
+    drop(listener);
+    assert_eq!(connect(300).unwrap_err().errno(), libc::ECONNREFUSED);
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "streams of the system")]
 #[expect(clippy::disallowed_methods, reason = "it waits for another process, in real time")]

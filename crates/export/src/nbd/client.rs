@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -97,6 +98,25 @@ pub struct Client {
 /// How long the first bytes of a server may take, for it to be known which process sent them.
 const FIRST_BYTES_MAX: Duration = Duration::from_millis(200);
 
+/// For a connection over TCP, where nothing else is said.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// A thread that connects: one at a time to what they share this of.
+pub(super) struct Dialling(Arc<AtomicBool>);
+
+impl Dialling {
+    /// Begins, unless another one has and is not over.
+    pub(super) fn begin(shared: &Arc<AtomicBool>) -> Option<Self> {
+        (!shared.swap(true, Ordering::AcqRel)).then(|| Self(shared.clone()))
+    }
+}
+
+impl Drop for Dialling {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 /// What the server says of the export.
 #[derive(Debug, Clone, Copy)]
 struct Chosen {
@@ -142,7 +162,7 @@ impl Client {
         let address = address.clone();
         let stream = core.offload(move || match &address {
             NbdAddress::Unix(path) => Stream::connect_unix(path),
-            NbdAddress::Tcp { host, port } => Stream::connect_tcp(host, *port),
+            NbdAddress::Tcp { host, port } => Stream::connect_tcp_within(host, *port, CONNECT_MAX),
         });
         let stream = stream.await.flatten().map_err(ClientError::Connection)?;
         Self::over(core, stream, export).await
@@ -154,15 +174,27 @@ impl Client {
     /// # Errors
     /// As [`Self::connect`]; or the server is not trusted, or does not trust this side.
     pub async fn connect_to_peer(core: &Core, uri: &Uri) -> Result<Self, ClientError> {
+        Self::dial(core, uri, CONNECT_MAX, None).await
+    }
+
+    /// The same. The thread that connects keeps `dialling`, for about as long as that may take, also
+    /// when the future is dropped.
+    pub(super) async fn dial(
+        core: &Core,
+        uri: &Uri,
+        may_take: Duration,
+        dialling: Option<Dialling>,
+    ) -> Result<Self, ClientError> {
         let (address, tls) = (uri.address.clone(), uri.tls.clone());
         let connected = core.offload(move || {
+            let _dialling = dialling;
             // Certificates may have been renewed since the last connection.
             let tls = tls.map(|tls| tls.open().map(|opened| (opened, tls)));
             let tls = tls.transpose().map_err(|_| ClientError::TlsFiles)?;
             let (stream, peer) = match &address {
                 NbdAddress::Unix(path) => Stream::connect_unix_to_peer(path, FIRST_BYTES_MAX),
                 NbdAddress::Tcp { host, port } => {
-                    Stream::connect_tcp(host, *port).map(|stream| (stream, None))
+                    Stream::connect_tcp_within(host, *port, may_take).map(|stream| (stream, None))
                 }
             }
             .map_err(ClientError::Connection)?;

@@ -53,12 +53,16 @@ enum Kind {
 
 impl Stream {
     fn of_fd(fd: OwnedFd, kind: Kind, client: bool) -> Stream {
-        Stream(Arc::new(StreamInner { link: Link::Fd(fd), kind, client }))
+        Stream::of(Link::Fd(fd), kind, client)
+    }
+
+    fn of(link: Link, kind: Kind, client: bool) -> Stream {
+        Stream(Arc::new(StreamInner { link, kind, client }))
     }
 
     /// An end of a simulated connection.
     pub(crate) fn simulated(end: WireEnd, client: bool) -> Stream {
-        Stream(Arc::new(StreamInner { link: Link::Wire(end), kind: Kind::Socket, client }))
+        Stream::of(Link::Wire(end), Kind::Socket, client)
     }
 
     /// Its descriptor; a simulated stream has none.
@@ -94,9 +98,33 @@ impl Stream {
         UnixStream::connect(path).map(Stream::from).map_err(|error| IoError::from_std(&error))
     }
 
-    /// Connects over TCP, trying each address of the host in turn. Blocks.
+    /// Connects over TCP, trying each address of the host in turn. Blocks, for two minutes or so
+    /// where nothing answers.
     pub fn connect_tcp(host: &str, port: u16) -> Result<Stream, IoError> {
         let stream = TcpStream::connect((host, port)).map_err(|error| IoError::from_std(&error))?;
+        Stream::of_tcp(stream)
+    }
+
+    /// The same; each of the addresses has an equal part of the time. To look the name up may take
+    /// as long as the system lets it.
+    pub fn connect_tcp_within(host: &str, port: u16, within: Duration) -> Result<Stream, IoError> {
+        let addresses = (host, port).to_socket_addrs().map_err(|error| IoError::from_std(&error))?;
+        let addresses: Vec<SocketAddr> = addresses.collect();
+        let each = (within / addresses.len().max(1) as u32).max(Duration::from_millis(1));
+        let mut failed = IoError::from_errno(libc::EADDRNOTAVAIL);
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, each) {
+                Ok(stream) => return Stream::of_tcp(stream),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    failed = IoError::from_errno(libc::ETIMEDOUT);
+                }
+                Err(error) => failed = IoError::from_std(&error),
+            }
+        }
+        Err(failed)
+    }
+
+    fn of_tcp(stream: TcpStream) -> Result<Stream, IoError> {
         stream.set_nodelay(true).map_err(|error| IoError::from_std(&error))?;
         Ok(Stream::from(stream))
     }

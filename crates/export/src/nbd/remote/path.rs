@@ -5,15 +5,19 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use wattle_rt::{Core, Instant, PathState, PeerProcess, Stream};
 
-use crate::nbd::client::Client;
+use crate::nbd::client::{Client, ClientError, Dialling};
 use crate::nbd::uri::Uri;
 
 /// A machine that is there refuses at once.
 const REFUSED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Between two looks at an attempt to connect that nothing waits for any more.
+const LOOK_AT_DIALLING: Duration = Duration::from_millis(20);
 
 /// One way to the drive.
 pub(super) struct Path {
@@ -32,6 +36,8 @@ pub(super) struct Path {
     /// Where servers answered by it, over TCP. A host may have several addresses, and a name may be
     /// that of another host by now.
     addresses: RefCell<BTreeSet<SocketAddr>>,
+    /// A thread connects by it.
+    dialling: Arc<AtomicBool>,
     /// Processes that answered there and were not over when they were last looked at.
     processes: RefCell<Vec<Arc<PeerProcess>>>,
 }
@@ -47,6 +53,7 @@ impl Path {
             reader: RefCell::new(None),
             closed_alive: Cell::new(false),
             addresses: RefCell::default(),
+            dialling: Arc::default(),
             processes: RefCell::default(),
         }
     }
@@ -54,13 +61,26 @@ impl Path {
     /// The same way, for the drive that takes the place of one that has ended: what was seen of
     /// the server there counts on.
     pub(super) fn again(&self) -> Self {
-        let path = Self::new(self.uri.clone());
+        let path = Self { dialling: self.dialling.clone(), ..Self::new(self.uri.clone()) };
         path.failures.set(self.failures.get());
         path.hands_on.set(self.hands_on.get());
         path.closed_alive.set(self.closed_alive.get());
         *path.addresses.borrow_mut() = self.addresses.borrow().clone();
         *path.processes.borrow_mut() = self.processes.borrow().clone();
         path
+    }
+
+    /// Connects, once the attempt before is over: one that is given up goes on in its thread, in the
+    /// system, until that gives up too. Where packets vanish there is one thread so, and not one
+    /// for each attempt.
+    pub(super) async fn dial(&self, core: &Core, may_take: Duration) -> Result<Client, ClientError> {
+        let dialling = loop {
+            match Dialling::begin(&self.dialling) {
+                Some(dialling) => break dialling,
+                None => core.sleep(LOOK_AT_DIALLING).await,
+            }
+        };
+        Client::dial(core, &self.uri, may_take, Some(dialling)).await
     }
 
     pub(super) fn fail(&self) {
@@ -134,6 +154,29 @@ mod tests {
         assert!(refused(&[]), "what is no host's address is told by the attempt itself");
         assert!(refused(&[gone_at]));
         assert!(!refused(&[gone_at, there_at]));
+    }
+
+    #[test]
+    fn one_attempt_at_a_time_connects_by_a_path() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri = format!("nbd://{}/disk0", listener.local_addr().unwrap());
+        let path = Path::new(uri.parse().unwrap());
+        let config = RuntimeConfig { cores: 1, ..RuntimeConfig::default() };
+        let test = async move |core: Core| {
+            let moment = Duration::from_millis(100);
+            let first = Dialling::begin(&path.dialling).unwrap();
+            let again = path.again();
+            let waited = wattle_rt::race(again.dial(&core, moment), core.sleep(moment)).await;
+            assert!(matches!(waited, wattle_rt::Either::Second(())));
+            listener.set_nonblocking(true).unwrap();
+            assert!(listener.accept().is_err(), "it has not connected");
+            drop(first);
+            // What it connects to says nothing; the thread is over once it is connected.
+            let connected = wattle_rt::race(again.dial(&core, moment), core.sleep(moment)).await;
+            assert!(matches!(connected, wattle_rt::Either::Second(())));
+            assert!(listener.accept().is_ok() && Dialling::begin(&path.dialling).is_some());
+        };
+        wattle_rt::run(config, test).unwrap();
     }
 
     #[test]

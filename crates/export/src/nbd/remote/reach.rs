@@ -175,7 +175,7 @@ impl Link {
                 match uri.tls {
                     None => Client::connect(&self.core, &uri.address, &uri.export).await,
                     // Not even the export's name is said in clear.
-                    Some(_) => Client::connect_to_peer(&self.core, uri).await,
+                    Some(_) => self.paths[path].dial(&self.core, self.patience.path).await,
                 }
             };
             match within(&self.core, self.patience.path, connected).await {
@@ -198,8 +198,7 @@ impl Link {
 
     /// A connection by a path, to whatever is there.
     async fn connect_to(&self, path: usize, may_take: Duration) -> Result<(Client, Facts), Again> {
-        let uri = &self.paths[path].uri;
-        let client = match within(&self.core, may_take, Client::connect_to_peer(&self.core, uri)).await {
+        let client = match within(&self.core, may_take, self.paths[path].dial(&self.core, may_take)).await {
             Some(Ok(client)) => client,
             Some(Err(error)) => {
                 if is_absent(error) {
@@ -285,7 +284,7 @@ pub(super) async fn first(
     let may_read = if paths.len() == 1 { patience.answer } else { may_connect };
     for (path, place) in paths.iter().enumerate() {
         let connected = async {
-            let client = Client::connect_to_peer(core, &place.uri).await?;
+            let client = place.dial(core, may_connect).await?;
             place.note_server(&client);
             let facts = Facts::of(&client)?;
             Ok((client, facts))

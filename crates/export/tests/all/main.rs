@@ -14,3 +14,4 @@ mod smoke;
 mod support;
 mod tls;
 mod vhost;
+mod written_again;

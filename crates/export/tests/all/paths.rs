@@ -398,6 +398,9 @@ fn what_a_failed_attempt_was_sent_stays_in_doubt() {
 /// leaves nothing of that for later: the drive that takes its place may have newer bytes there.
 #[test]
 fn what_is_written_again_ends_with_the_drive() {
+    /// So many are under way at a time, and more are kept.
+    const AT_ONCE: usize = 64;
+    const KEPT: usize = AT_ONCE + 16;
     run(async |core| {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("nbd");
@@ -405,21 +408,25 @@ fn what_is_written_again_ends_with_the_drive() {
         let drive = connect(&core, &[uri(&socket)], "nbd", PATIENCE).await.unwrap();
         let link = drive.link().unwrap();
         server.answers.set(true);
-        write(&core, &drive, 0, &[1; 512]).await.unwrap();
-        write(&core, &drive, MIB, &[1; 512]).await.unwrap();
+        for ix in 0..KEPT as u64 {
+            write(&core, &drive, MIB + ix * 4096, &[1; 512]).await.unwrap();
+        }
         server.answers.set(false);
         server.hang_up();
         core.sleep(Duration::from_millis(50)).await;
         link.look(&core).await.unwrap();
-        let (stream, request, _) = server.write(2).await;
-        assert_eq!(request.offset_bytes, 0, "the first one, again");
+        assert_eq!(server.write(KEPT).await.1.offset_bytes, MIB, "the first one, again");
+        server.write(KEPT + AT_ONCE - 1).await;
         link.give_up(&core).await;
         for _ in 0..10 {
             let early = link.reopen(&core).await.map(drop);
             assert_eq!(early, Err(ReopenError::Unsettled), "it may still be carried out");
             core.sleep(Duration::from_millis(20)).await;
         }
-        server.answer(&stream, &request).await.unwrap();
+        for ix in KEPT..KEPT + AT_ONCE {
+            let (stream, request, _) = server.write(ix).await;
+            server.answer(&stream, &request).await.unwrap();
+        }
         let since = core.now();
         while let Err(error) = link.reopen(&core).await {
             assert_eq!(error, ReopenError::Unsettled);
@@ -427,7 +434,7 @@ fn what_is_written_again_ends_with_the_drive() {
             core.sleep(Duration::from_millis(20)).await;
         }
         core.sleep(Duration::from_millis(200)).await;
-        assert_eq!(server.writes.borrow().len(), 3, "the second one is not sent any more");
+        assert_eq!(server.writes.borrow().len(), KEPT + AT_ONCE, "the others are not sent any more");
     });
 }
 

@@ -10,7 +10,7 @@
 //! Invariant: what was acknowledged and is not durable is kept here ([`Log`]), and is written again
 //! on every new connection before any client's request is sent there. A flush that succeeds then
 //! covers it like everything else. Of each byte that is the latest content only, and nothing where
-//! the latest was forced: no moment of it may show less than is durable.
+//! the latest was forced: no moment of it may show less than is durable ([`again`]).
 //!
 //! A server that closes or resets a connection may still carry out what came over it: a write that
 //! was in flight then is in doubt. It is sent again, which does no harm by itself; but carried out
@@ -49,6 +49,7 @@
 //! that does not come back in time or comes back as another drive, end the drive for good: every
 //! request fails from then on, and the array above goes on without it.
 
+mod again;
 mod identity;
 mod log;
 mod path;

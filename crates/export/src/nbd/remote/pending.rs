@@ -10,7 +10,7 @@ use std::time::Duration;
 use wattle_rt::Instant;
 
 /// A line that carries less than this is too slow to wait for.
-pub(super) const BYTES_PER_SECOND_MIN: u64 = 8 << 20;
+const BYTES_PER_SECOND_MIN: u64 = 8 << 20;
 
 #[derive(Default)]
 pub(super) struct Pending {

@@ -1,7 +1,7 @@
 //! Ways to the drive: the first connection, the next one after a loss, the end, and the drive again
 //! after its end.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -10,8 +10,6 @@ use wattle_rt::{Core, Device, Either, IoError, PathState, ReopenError, race};
 use super::identity::{Ends, Shows};
 use super::log::{Connection, Log};
 use super::path::Path;
-use super::pending::BYTES_PER_SECOND_MIN;
-use super::requests::{io_error, is_ending};
 use super::spread::note_state;
 use super::{Facts, Link, Patience, RemoteError, State, within};
 use crate::nbd::client::{Client, ClientError};
@@ -247,26 +245,14 @@ impl Link {
         }
         Err(Again::Silent)
     }
-
-    /// Writes again, one after the other, what a server that started anew may have lost.
-    async fn write_again(&self, connection: Connection, client: &Client) -> Result<(), ClientError> {
-        let kept = self.log.borrow().kept();
-        for kept in kept {
-            self.settled(&kept.write).await;
-            if matches!(&*self.state.borrow(), State::Ended(_)) {
-                // The drive that takes its place may have newer bytes there.
-                return Err(ClientError::Closed);
-            }
-            self.in_doubt_until(connection, &kept.write, kept.send(client)).await?;
-        }
-        Ok(())
-    }
 }
 
 /// What to do after an attempt that failed.
 pub(super) enum Again {
     Later(ClientError),
     Silent,
+    /// It led to this drive, and then did not answer.
+    Stalled,
     /// It leads to something else than this drive.
     Changed(&'static str),
     Never(IoError),
@@ -312,7 +298,9 @@ pub(super) async fn first(
 
 /// Makes the connection again, by the path `first` first, or ends the drive.
 async fn reconnect(link: Rc<Link>, first: usize) {
-    let deadline = link.core.now() + link.patience.reconnect;
+    let mut deadline = link.core.now() + link.patience.reconnect;
+    // What was answered of what is written again, by the attempt that came farthest.
+    let mut farthest = 0;
     let (mut path, mut pause) = (first, PAUSE_MIN);
     for attempt in 0.. {
         // One after the other without a pause, as long as there are others.
@@ -329,26 +317,23 @@ async fn reconnect(link: Rc<Link>, first: usize) {
         // A server may take one client at a time.
         link.paths[path].end_reader();
         let connection = Connection { number: link.attempts.get(), path };
-        let made = RefCell::new(None);
+        let (made, answered) = (RefCell::new(None), Cell::new(0));
+        let may_connect = if link.paths.len() > 1 { left.min(2 * link.patience.path) } else { left };
         let again = async {
-            let client = Rc::new(link.connect_by(path, may_take).await?);
+            let connected = within(&link.core, may_connect, link.connect_by(path, may_take)).await;
+            let client = Rc::new(connected.unwrap_or(Err(Again::Silent))?);
             *made.borrow_mut() = Some(client.clone());
-            match link.write_again(connection, &client).await {
-                Ok(()) => Ok(client),
-                Err(ClientError::Failed(errno)) if !is_ending(errno) => Err(Again::Never(io_error(errno))),
-                Err(error) => Err(Again::Later(error)),
-            }
+            link.write_again(connection, &client, &answered).await.map(|()| client)
         };
-        // What has to be written again may take its time, but other paths are waiting.
-        let kept_millis = link.log.borrow().bytes() as u64 * 1000 / BYTES_PER_SECOND_MIN;
-        let all = match link.paths.len() {
-            1 => left,
-            _ => left.min(2 * link.patience.path + Duration::from_millis(kept_millis)),
-        };
-        let attempt = match race(within(&link.core, all, again), link.ended()).await {
-            Either::First(attempt) => attempt,
+        let attempt = match race(again, link.ended()).await {
+            Either::First(attempt) => Some(attempt),
             Either::Second(()) => None,
         };
+        if answered.get() > farthest {
+            // It was there until now. One that never comes farther is given up in time.
+            farthest = answered.get();
+            deadline = link.core.now() + link.patience.reconnect;
+        }
         let ended = matches!(&*link.state.borrow(), State::Ended(_));
         if let Some(client) = made.take().filter(|_| ended || !matches!(attempt, Some(Ok(_)))) {
             // It may have been sent something, like any other.
@@ -371,8 +356,7 @@ async fn reconnect(link: Rc<Link>, first: usize) {
                 link.changed_to.set(Some(why));
                 return link.end(IoError::GONE);
             }
-            // With one path, all of the time that was left.
-            None if link.paths.len() == 1 => return link.end(IoError::GONE),
+            Some(Err(Again::Stalled)) if link.paths.len() == 1 => return link.end(IoError::GONE),
             None | Some(Err(_)) if is_over => return link.end(IoError::GONE),
             None | Some(Err(_)) => link.paths[path].state.set(PathState::Failed),
         }
@@ -434,7 +418,7 @@ pub(super) async fn reopen(link: &Rc<Link>) -> Result<Device, ReopenError> {
                         ReopenError::Tls("this side's certificates cannot be used")
                     }
                     Again::Later(_) => ReopenError::Refused,
-                    Again::Silent => ReopenError::Silent,
+                    Again::Silent | Again::Stalled => ReopenError::Silent,
                     Again::Changed(_) => ReopenError::Refused,
                     Again::Never(error) => ReopenError::Connection(error),
                 };

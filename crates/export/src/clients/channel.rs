@@ -120,6 +120,7 @@ impl TlsLine {
                 return Ok(());
             }
             self.core.send(&self.stream, sealed).await?;
+            self.stream.note_sent_a_part(self.core.turn_time());
         }
     }
 

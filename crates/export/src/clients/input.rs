@@ -3,12 +3,15 @@
 //! Invariant: bytes leave in the order they came, each exactly once; a payload is handed out
 //! complete or not at all.
 
+use std::rc::Rc;
+
 use wattle_rt::{BufMut, Core, IoError};
 use wattle_tls::TlsFault;
 
 use super::channel::Channel;
 use super::gather::Gathering;
 use super::limits::{COPY_BYTES_MAX, STREAM_BUFFER_BYTES};
+use super::memory::{Account, ClientWait};
 
 /// Why nothing more comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,12 +33,19 @@ pub(crate) struct Input {
     start: usize,
     end: usize,
     gathering: Gathering,
+    /// Hears of what comes, while it waits for the rest of a payload.
+    account: Option<Rc<Account>>,
 }
 
 impl Input {
     pub(crate) fn new(core: Core, channel: Channel) -> Self {
         let (buf, gathering) = (BufMut::alloc(STREAM_BUFFER_BYTES), Gathering::new(core.turn_time()));
-        Self { core, channel, buf, start: 0, end: 0, gathering }
+        Self { core, channel, buf, start: 0, end: 0, gathering, account: None }
+    }
+
+    /// The same for a client with an account.
+    pub(crate) fn of_client(core: Core, channel: Channel, account: Rc<Account>) -> Self {
+        Self { account: Some(account), ..Self::new(core, channel) }
     }
 
     /// From now on bytes come through another channel. None may be left of the one before.
@@ -46,13 +56,17 @@ impl Input {
 
     /// Some bytes to the front of `buf`, at least one.
     async fn receive(&self, buf: BufMut) -> (Result<usize, Ended>, BufMut) {
-        match &self.channel {
+        let (received, buf) = match &self.channel {
             Channel::Plain(stream) => {
                 let (received, buf) = self.core.recv(stream, buf).await;
                 (received_some(received), buf)
             }
             Channel::Tls(line) => line.recv(buf).await,
+        };
+        if let Some(account) = &self.account {
+            account.wait_goes_on(ClientWait::Payload, self.core.turn_time());
         }
+        (received, buf)
     }
 
     /// What was received and not yet consumed.

@@ -34,9 +34,11 @@ pub(crate) struct Memory {
 /// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Idle {
+    /// Something is under way, and its client does not do its part.
+    pub(crate) has_requests: bool,
     /// It has asked for something before.
     pub(crate) has_asked: bool,
-    /// When its last request was answered, or when it came.
+    /// When its last request was answered, or when it came; or when its client last did something.
     pub(crate) since: Instant,
     /// Its number.
     pub(crate) id: u64,
@@ -80,13 +82,13 @@ impl Memory {
         OpenAccount { id, account }
     }
 
-    /// The connection with nothing under way that is lost with the least harm. One whose client has
-    /// not done its part of a request for too long has nothing under way either.
+    /// The connection with nothing under way that is lost with the least harm; or, if there is none,
+    /// one whose client has done nothing of its part of a request for too long.
     pub(crate) fn idlest(&self) -> Option<Idle> {
         let accounts = self.accounts.borrow();
         let idle = |(id, account): (&u64, &Rc<Account>)| {
             let (has_asked, since) = (account.has_asked.get(), account.idle_since()?);
-            Some(Idle { has_asked, since, id: *id })
+            Some(Idle { has_requests: account.requests.get() > 0, has_asked, since, id: *id })
         };
         accounts.iter().filter_map(idle).min()
     }
@@ -217,12 +219,18 @@ impl Account {
         self.waits[wait as usize].set(Some(now));
     }
 
+    /// The client did a part of its part: it is not idle as long as it goes on.
+    pub(crate) fn wait_goes_on(&self, wait: ClientWait, now: Instant) {
+        let since = &self.waits[wait as usize];
+        since.set(since.get().map(|_| now));
+    }
+
     /// The client did its part.
     pub(crate) fn wait_ends(&self, wait: ClientWait) {
         self.waits[wait as usize].set(None);
     }
 
-    /// Since when nothing is under way, if that is so.
+    /// Since when nothing is under way, or nothing goes on, if that is so.
     fn idle_since(&self) -> Option<Instant> {
         if self.requests.get() == 0 {
             return Some(self.idle_since.get());
@@ -231,8 +239,12 @@ impl Account {
         self.waiting_since().filter(long_ago)
     }
 
+    /// Since when the client has done nothing that it is waited for.
     fn waiting_since(&self) -> Option<Instant> {
-        self.waits.iter().filter_map(Cell::get).min()
+        let [payload, replies] =
+            [ClientWait::Payload, ClientWait::Replies].map(|wait| self.waits[wait as usize].get());
+        let replies = replies.map(|since| since.max(self.stream.sent_a_part_at()));
+        payload.into_iter().chain(replies).min()
     }
 }
 
@@ -257,9 +269,11 @@ impl Drop for Hold {
 
 #[cfg(test)]
 mod tests {
-    use wattle_rt::{BufMut, SimWorld, WorldConfig};
+    use wattle_rt::{Buf, BufMut, SimWorld, WorldConfig};
 
     use super::*;
+    use crate::clients::channel::Channel;
+    use crate::clients::input::Input;
 
     /// The accepting core looks for an idle connection, and the core that has it closes it later.
     #[test]
@@ -289,5 +303,54 @@ mod tests {
             assert!(is_closed().await);
         };
         world.run(test).expect_done();
+    }
+
+    /// A client on a slow line does its part all the time, however long that takes.
+    #[test]
+    fn a_client_is_idle_only_once_it_does_nothing() {
+        const SECOND: Duration = Duration::from_secs(1);
+        for wait in [ClientWait::Replies, ClientWait::Payload] {
+            let mut world = SimWorld::new(WorldConfig { seed: 1, cores: 1, ..WorldConfig::default() });
+            let (endpoint, listener) = world.endpoint(4096);
+            let test = async move |core: Core| {
+                let limits = Limits::default();
+                let memory = Rc::new(Memory::new(&limits, 1));
+                let client = endpoint.connect().unwrap();
+                let server = core.accept(&listener).await.unwrap();
+                let opened = memory.open(&core, &limits, server.clone(), 7);
+                let account = opened.account.clone();
+                // Some of it is borrowed.
+                let _hold = account.take(&core, 4 << 20).await;
+                account.wait_begins(wait, core.now());
+                let task = core.clone();
+                let waiting = core.spawn(async move {
+                    match wait {
+                        ClientWait::Replies => {
+                            task.send(&server, vec![Buf::copy_of(&vec![0; 1 << 20])]).await.is_ok()
+                        }
+                        ClientWait::Payload => {
+                            let channel = Channel::Plain(server);
+                            Input::of_client(task, channel, account).payload(1 << 20).await.is_ok()
+                        }
+                    }
+                });
+                for _ in 0..30 {
+                    core.sleep(SECOND).await;
+                    match wait {
+                        ClientWait::Replies => drop(core.recv(&client, BufMut::alloc(1000)).await.0.unwrap()),
+                        ClientWait::Payload => {
+                            core.send(&client, vec![Buf::copy_of(&[0; 1000])]).await.unwrap();
+                        }
+                    }
+                    assert_eq!(memory.idlest(), None, "{wait:?}");
+                    memory.evict(core.now());
+                }
+                core.sleep(limits.stall_time_max + SECOND).await;
+                assert!(memory.idlest().is_some_and(|idle| idle.has_requests), "{wait:?}");
+                memory.evict(core.now());
+                assert!(!waiting.await, "it is closed");
+            };
+            world.run(test).expect_done();
+        }
     }
 }

@@ -122,7 +122,7 @@ async fn serve_noting(
 ) {
     let told = watch(&core, stop);
     let open = shard.memory.open(&core, &shard.limits, stream.clone(), id);
-    let mut input = Input::new(core.clone(), Channel::Plain(stream.clone()));
+    let mut input = Input::of_client(core.clone(), Channel::Plain(stream.clone()), open.account.clone());
     let exports: Vec<_> =
         shard.exports.borrow().iter().filter(|export| !export.hidden.get()).cloned().collect();
     let mut checkpoints: Vec<_> = exports.iter().map(|export| export.volume.checkpoints()).collect();

@@ -224,7 +224,7 @@ pub(super) async fn serve(core: Core, shard: Rc<NvmeShard>, stream: Stream, admi
     let (told, stopping) = (Rc::new(Latch::new()), Rc::new(Latch::new()));
     when_sent(&core, stop, told.clone());
     let open = shard.memory.open(&core, &shard.limits, stream.clone(), id);
-    let mut input = Input::new(core.clone(), Channel::Plain(stream.clone()));
+    let mut input = Input::of_client(core.clone(), Channel::Plain(stream.clone()), open.account.clone());
     let deadline = core.now() + shard.limits.handshake_time_max;
     let first = initialize(&core, &stream, &mut input);
     let asked = match race(first, race(core.sleep_until(deadline), told.wait())).await {

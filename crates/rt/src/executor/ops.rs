@@ -376,8 +376,12 @@ impl Inner {
             OpState::Pending { wanted, kind, .. } => !*wanted && *kind == OpKind::Peer,
             _ => unreachable!("a backend completes an operation once"),
         };
+        let moved = result.is_ok();
         let result = match op.progress(result) {
             Progress::Continue if !abandoned => {
+                if let (Op::Send { stream, .. }, true) = (&op, moved) {
+                    stream.note_sent_a_part(self.turn_time());
+                }
                 self.batch.borrow_mut().push((key, op));
                 return;
             }

@@ -1,6 +1,7 @@
 //! Sockets, pipes and FUSE queues: what exports and the control socket talk over.
 
 use crate::base::error::IoError;
+use crate::base::time::Instant;
 use crate::memory::buf::BufMut;
 use std::fmt;
 use std::io;
@@ -9,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 mod along;
@@ -32,6 +33,8 @@ struct StreamInner {
     kind: Kind,
     /// The stream is that of a client that connected to this process.
     client: bool,
+    /// When a send last moved a part of what it has, in nanoseconds.
+    sent_a_part_at: AtomicU64,
 }
 
 /// What is behind a stream.
@@ -57,7 +60,18 @@ impl Stream {
     }
 
     fn of(link: Link, kind: Kind, client: bool) -> Stream {
-        Stream(Arc::new(StreamInner { link, kind, client }))
+        Stream(Arc::new(StreamInner { link, kind, client, sent_a_part_at: AtomicU64::new(0) }))
+    }
+
+    /// A send under way has moved a part of what it has; for one that is several sends here.
+    pub fn note_sent_a_part(&self, now: Instant) {
+        self.0.sent_a_part_at.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When a send that took several rounds last moved something: so long ago its peer took what
+    /// was sent before.
+    pub fn sent_a_part_at(&self) -> Instant {
+        Instant::from_nanos(self.0.sent_a_part_at.load(Ordering::Relaxed))
     }
 
     /// An end of a simulated connection.

@@ -131,8 +131,8 @@ impl Remains {
         }
     }
 
-    /// What a request that comes now has to wait for, if there is anything. As long as no client has
-    /// gone this looks at a counter, and no more.
+    /// What a request that comes now has to wait for, if there is anything. As long as no client
+    /// has gone this looks at a counter, and no more.
     #[must_use]
     pub fn before(self: &Arc<Self>, extent: &RequestExtent) -> Option<LeftBefore> {
         if self.count() == 0 {

@@ -79,8 +79,8 @@ impl Presence {
         }
     }
 
-    /// Waits for what clients that had gone left behind before a request; an error if its own client
-    /// goes first.
+    /// Waits for what clients that had gone left behind before a request; an error if its own
+    /// client goes first.
     pub(crate) async fn settled(&self, before: Option<LeftBefore>) -> Result<(), VolumeError> {
         match before {
             None => Ok(()),

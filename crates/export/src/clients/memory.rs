@@ -82,8 +82,8 @@ impl Memory {
         OpenAccount { id, account }
     }
 
-    /// The connection with nothing under way that is lost with the least harm; or, if there is none,
-    /// one whose client has done nothing of its part of a request for too long.
+    /// The connection with nothing under way that is lost with the least harm; or, if there is
+    /// none, one whose client has done nothing of its part of a request for too long.
     pub(crate) fn idlest(&self) -> Option<Idle> {
         let accounts = self.accounts.borrow();
         let idle = |(id, account): (&u64, &Rc<Account>)| {

@@ -177,8 +177,8 @@ impl Client {
         Self::dial(core, uri, CONNECT_MAX, None).await
     }
 
-    /// The same. The thread that connects keeps `dialling`, for about as long as that may take, also
-    /// when the future is dropped.
+    /// The same. The thread that connects keeps `dialling`, for about as long as that may take,
+    /// also when the future is dropped.
     pub(super) async fn dial(
         core: &Core,
         uri: &Uri,

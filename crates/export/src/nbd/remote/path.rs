@@ -70,9 +70,9 @@ impl Path {
         path
     }
 
-    /// Connects, once the attempt before is over: one that is given up goes on in its thread, in the
-    /// system, until that gives up too. Where packets vanish there is one thread so, and not one
-    /// for each attempt.
+    /// Connects, once the attempt before is over: one that is given up goes on in its thread, in
+    /// the system, until that gives up too. Where packets vanish there is one thread so, and not
+    /// one for each attempt.
     pub(super) async fn dial(&self, core: &Core, may_take: Duration) -> Result<Client, ClientError> {
         let dialling = loop {
             match Dialling::begin(&self.dialling) {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use wattle_engine::VolumeRef;
 use wattle_rt::sync::{Latch, Notify};
-use wattle_rt::{Core, Either, IoError, JoinHandle, ListenError, Listener, MappingShare, Stream, race};
+use wattle_rt::{Core, Either, IoError, JoinHandle, ListenError, Listener, Stream, race};
 
 use super::disk::{Disk, FaultReport, Told};
-use super::session::{MAPPINGS_MAX, SessionFault, converse};
+use super::session::{SessionFault, converse, mapping_share};
 
 /// Hypervisors that one volume has at a time.
 const SESSIONS_MAX: usize = 64;
@@ -108,7 +108,7 @@ impl VhostServer {
             one_ended: Notify::new(),
             first_core: Cell::new(self.0.core.index().0),
             report: self.report(&path),
-            mappings: MappingShare::of(MAPPINGS_MAX),
+            mappings: mapping_share(),
         });
         let (hidden, stopping) = (Rc::new(Cell::new(false)), Rc::new(Latch::new()));
         let accept = Accepting {

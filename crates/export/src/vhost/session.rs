@@ -22,7 +22,9 @@ use wattle_engine::VolumeError;
 use wattle_engine::volume::qos::QosClient;
 use wattle_rt::mailbox::mailbox;
 use wattle_rt::sync::Latch;
-use wattle_rt::{Core, CoreIx, Doorbell, Either, IoError, KeptOpen, MappingRoom, SharedMemory, Stream, race};
+use wattle_rt::{
+    Core, CoreIx, Doorbell, Either, IoError, KeptOpen, MappingRoom, MappingShare, SharedMemory, Stream, race,
+};
 
 use super::device::{CONFIG_BYTES_MAX, DiskFacts, QUEUES_MAX, feature, serial};
 use super::disk::{Disk, Told};
@@ -36,9 +38,8 @@ use super::ring::{GuestRing, LogPlace, RING_SIZE_MAX, RingAddresses, RingFeature
 
 /// Regions of memory that a guest may have: what QEMU has at most.
 const REGIONS_MAX: usize = 509;
-/// Mappings of memory that the guests of a volume may have: those of four such guests. There are
-/// not so many of them that one volume could have all.
-pub(super) const MAPPINGS_MAX: usize = 4 * (REGIONS_MAX + 1);
+/// Mappings of memory that the guests of a volume may have: those of four such guests.
+const MAPPINGS_MAX: usize = 4 * (REGIONS_MAX + 1);
 /// Extensions of the protocol that are offered.
 const PROTOCOL: u64 = protocol::MQ
     | protocol::REPLY_ACK
@@ -50,6 +51,14 @@ const PROTOCOL: u64 = protocol::MQ
 
 /// A server that stops completes what guests asked for this long.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The mappings that the guests of a volume may have: neither so many nor of so many bytes that one
+/// volume could have all that there may be.
+pub(super) fn mapping_share() -> MappingShare {
+    /// 8 TiB where a process has addresses of 47 bits.
+    const SHARE_OF_ALL: usize = 8;
+    MappingShare::of(MAPPINGS_MAX, SharedMemory::bytes_max() / SHARE_OF_ALL)
+}
 
 /// Why a connection ended that the hypervisor did not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -74,8 +83,10 @@ pub enum SessionFault {
     #[error("more than 509 regions of memory")]
     Regions,
     /// More memory than all guests of a volume have room for.
-    #[error("the guests of this volume have 2040 regions of memory already")]
-    Mappings,
+    #[error(
+        "the guests of this volume may share 2040 regions of memory and {1} bytes at a time: no room for {0} bytes more"
+    )]
+    Mappings(u64, usize),
     /// Memory is removed that is not there.
     #[error("memory at {0:#x} is removed that was not there")]
     NoRegion(u64),
@@ -118,6 +129,13 @@ impl RunningQueue {
     }
 }
 
+/// The log of what is in flight, and where in the mapping it begins.
+struct InflightLog {
+    memory: Arc<SharedMemory>,
+    at: usize,
+    facts: LogFacts,
+}
+
 struct Session {
     core: Core,
     disk: Rc<Disk>,
@@ -126,7 +144,7 @@ struct Session {
     features: u64,
     extensions: u64,
     memory: Arc<GuestMemory>,
-    log: Option<(Arc<SharedMemory>, LogFacts)>,
+    log: Option<InflightLog>,
     /// For messages the other way.
     upcalls: Option<Stream>,
     queues: Vec<QueueFacts>,
@@ -354,7 +372,7 @@ impl Session {
             FrontMessage::SetMemTable(table) => {
                 let mut memory = GuestMemory::default();
                 for (facts, file) in table {
-                    memory.add(map_region(facts, file.as_fd(), self.room()?)?);
+                    memory.add(map_region(facts, file.as_fd(), self.room(facts.len)?)?);
                 }
                 self.set_memory(memory).await;
             }
@@ -363,7 +381,7 @@ impl Session {
                 if memory.regions() == REGIONS_MAX {
                     return Err(SessionFault::Regions);
                 }
-                memory.add(map_region(facts, file.as_fd(), self.room()?)?);
+                memory.add(map_region(facts, file.as_fd(), self.room(facts.len)?)?);
                 self.set_memory(memory).await;
             }
             FrontMessage::RemMemReg(facts) => {
@@ -375,11 +393,8 @@ impl Session {
             }
             FrontMessage::GetInflightFd(asked) => return self.make_log(asked),
             FrontMessage::SetInflightFd(facts, file) => {
-                let room = self.room()?;
-                let len = usize::try_from(facts.len.saturating_add(facts.offset)).unwrap_or(usize::MAX);
-                let mapped = SharedMemory::map(&file, len);
-                let mapped = mapped.map_err(|error| SessionFault::Memory(facts.len, error))?;
-                self.log = Some((Arc::new(mapped.in_room(room)), facts));
+                let (memory, at) = map_part(&file, facts.offset, facts.len, self.room(facts.len)?)?;
+                self.log = Some(InflightLog { memory, at, facts });
             }
             FrontMessage::SetVringNum { queue, num } => self.idle_queue(queue)?.size = num,
             FrontMessage::SetVringBase { queue, base } => self.idle_queue(queue)?.base = base,
@@ -409,10 +424,12 @@ impl Session {
         Ok(Answer::Done(true))
     }
 
-    /// Room for one mapping more. What is replaced keeps its own as long as a request under way
+    /// Room for one mapping of so many bytes more. What is replaced keeps its own as long as a request under way
     /// uses it.
-    fn room(&self) -> Result<MappingRoom, SessionFault> {
-        self.disk.mappings.take().ok_or(SessionFault::Mappings)
+    fn room(&self, len: u64) -> Result<MappingRoom, SessionFault> {
+        let mappings = &self.disk.mappings;
+        let room = usize::try_from(len).ok().and_then(|len| mappings.take(len));
+        room.ok_or(SessionFault::Mappings(len, mappings.bytes_max()))
     }
 
     async fn set_memory(&mut self, memory: GuestMemory) {
@@ -429,10 +446,10 @@ impl Session {
         let (queues, size) = (asked.queues.min(QUEUES_MAX), asked.size.min(RING_SIZE_MAX as u16));
         let len = usize::from(queues) * log_bytes(size, packed);
         let fault = |error| SessionFault::Memory(len as u64, error);
-        let room = self.room()?;
+        let room = self.room(len as u64)?;
         let (memory, file) = SharedMemory::create(len).map_err(fault)?;
         let facts = LogFacts { len: len as u64, offset: 0, queues, size };
-        self.log = Some((Arc::new(memory.in_room(room)), facts));
+        self.log = Some(InflightLog { memory: Arc::new(memory.in_room(room)), at: 0, facts });
         Ok(Answer::WithFile(facts.encode().to_vec(), file))
     }
 
@@ -509,10 +526,10 @@ impl Session {
             event_index: self.features & feature::EVENT_INDEX != 0,
         };
         let memory = self.memory.clone();
-        let log = self.log.as_ref().filter(|(_, facts)| u32::from(facts.queues) > ix);
-        let log = log.map(|(memory, facts)| LogPlace {
-            memory: memory.clone(),
-            at: facts.offset as usize + ix as usize * log_bytes(facts.size, features.packed),
+        let log = self.log.as_ref().filter(|log| u32::from(log.facts.queues) > ix);
+        let log = log.map(|log| LogPlace {
+            memory: log.memory.clone(),
+            at: log.at + ix as usize * log_bytes(log.facts.size, features.packed),
         });
         let (flushes, serial) = (self.features & feature::FLUSH != 0, serial(self.disk.volume.name()));
         // Without extensions there is no message that enables a queue.
@@ -582,12 +599,23 @@ fn map_region(
     file: BorrowedFd<'_>,
     room: MappingRoom,
 ) -> Result<GuestRegion, SessionFault> {
-    let fault = |error| SessionFault::Memory(facts.len, error);
-    let invalid = || fault(IoError::from_errno(libc::EINVAL));
-    let end = facts.offset.checked_add(facts.len).and_then(|end| usize::try_from(end).ok());
-    let fits = facts.guest.checked_add(facts.len).and(facts.user.checked_add(facts.len)).is_some();
-    let end = end.filter(|_| fits && facts.len > 0).ok_or_else(invalid)?;
-    let memory = Arc::new(SharedMemory::map(&file, end).map_err(fault)?.in_room(room));
     let RegionFacts { guest, len, user, offset } = facts;
-    Ok(GuestRegion { guest, user, len, memory, at: offset as usize })
+    if guest.checked_add(len).and(user.checked_add(len)).is_none() {
+        return Err(SessionFault::Memory(len, IoError::INVALID));
+    }
+    let (memory, at) = map_part(&file, offset, len, room)?;
+    Ok(GuestRegion { guest, user, len, memory, at })
+}
+
+/// Maps a part of a file, and where it begins in the mapping.
+fn map_part(
+    file: &impl AsFd,
+    offset: u64,
+    len: u64,
+    room: MappingRoom,
+) -> Result<(Arc<SharedMemory>, usize), SessionFault> {
+    let bytes = usize::try_from(len).map_err(|_| IoError::INVALID);
+    let mapped = bytes.and_then(|bytes| SharedMemory::map_part(file, offset, bytes));
+    let (memory, at) = mapped.map_err(|error| SessionFault::Memory(len, error))?;
+    Ok((Arc::new(memory.in_room(room)), at))
 }

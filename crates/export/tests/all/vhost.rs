@@ -343,6 +343,46 @@ fn a_descriptor_that_could_let_the_server_wait_ends_the_connection() {
     });
 }
 
+/// A sparse file costs a hypervisor nothing, and the server as much address space as it is long.
+#[test]
+fn guests_that_would_take_the_address_space_of_the_server_are_refused() {
+    with_disk(1, async |rig| {
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.set_len(1 << 47).unwrap();
+        let sparse = OwnedFd::from(file);
+        let table = |len: u64| [words(&[1, 0]), longs(&[0, len, 0, 0])].concat();
+        // A volume may have an eighth of what there may be.
+        let most = SharedMemory::bytes_max() as u64 / 8 / 4 * 3;
+        let first = Guest::connect(&rig, &Guest::memory()).await;
+        let large = Guest::connect(&rig, &Guest::memory()).await;
+        large.ask(front::SET_MEM_TABLE, &table(most), Some(&sparse)).await;
+        for len in [most, 1 << 46, 1 << 47] {
+            let guest = Guest::connect(&rig, &Guest::memory()).await;
+            guest.say(front::SET_MEM_TABLE, &table(len), Some(&sparse));
+            let (count, _) = rig.core.recv(&guest.stream, BufMut::alloc(1)).await;
+            assert_eq!(count.unwrap_or(0), 0, "{len} bytes");
+        }
+        first.start(0, 0).await;
+        first.put(0, WRITE, 3, 7);
+        first.wait_for_used(0, 1).await;
+        assert_eq!(rig.byte_at(3).await, 7, "the others go on");
+    });
+}
+
+/// A region begins anywhere in its file: nothing in front of it is needed, or mapped.
+#[test]
+fn a_region_at_the_end_of_a_huge_file_is_taken() {
+    with_disk(1, async |rig| {
+        const OFFSET: u64 = (1 << 47) + 512;
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.set_len(OFFSET + MEMORY as u64).unwrap();
+        let guest = Guest::connect(&rig, &Guest::memory()).await;
+        let table = [words(&[1, 0]), longs(&[0, MEMORY as u64, 0, OFFSET])].concat();
+        guest.ask(front::SET_MEM_TABLE, &table, Some(&OwnedFd::from(file))).await;
+        guest.start(0, 0).await;
+    });
+}
+
 /// The server before was killed between a completion and its interrupt. rust-vmm's front ends name
 /// the event before the queue begins.
 #[test]

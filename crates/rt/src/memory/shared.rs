@@ -24,6 +24,8 @@ use crate::helper::helper_thread;
 /// Mappings of shared memory that a process may have at a time: a quarter of what the system lets
 /// it have of all kinds.
 const MAPPINGS_MAX: usize = 16 << 10;
+/// Bytes of address space that they take.
+static MAPPED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Places that are made at a time.
 const PLACES: usize = 1024;
 
@@ -71,36 +73,64 @@ fn all_guards() -> impl Iterator<Item = &'static Guards> {
     std::iter::successors(Some(&GUARDS), |guards| guards.next())
 }
 
-/// The mappings that one owner may have at a time. Clones are one share.
+/// The mappings that one owner may have at a time, and their bytes. A sparse file costs its owner
+/// nothing however long it is, and a mapping of it takes as much address space here. Clones are one
+/// share.
 #[derive(Clone, Debug)]
 pub struct MappingShare {
-    taken: Arc<AtomicUsize>,
-    max: usize,
+    taken: Arc<Taken>,
+    mappings_max: usize,
+    bytes_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    mappings: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
 impl MappingShare {
-    /// A share of so many mappings.
+    /// A share of so many mappings, which have so many bytes together.
     #[must_use]
-    pub fn of(max: usize) -> MappingShare {
-        MappingShare { taken: Arc::default(), max }
+    pub fn of(mappings_max: usize, bytes_max: usize) -> MappingShare {
+        MappingShare { taken: Arc::default(), mappings_max, bytes_max }
     }
 
-    /// Room for one mapping: see [`SharedMemory::in_room`]. `None` if all of the share is in use.
-    #[must_use]
-    pub fn take(&self) -> Option<MappingRoom> {
-        // Counted first: two takers at once never get more than there is.
-        let room = MappingRoom(self.taken.clone());
-        (self.taken.fetch_add(1, Ordering::Relaxed) < self.max).then_some(room)
+    /// What the mappings of the share may have together.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
     }
+
+    /// Room for one mapping of so many bytes: see [`SharedMemory::in_room`]. `None` if the share
+    /// has not as much left.
+    #[must_use]
+    pub fn take(&self, bytes: usize) -> Option<MappingRoom> {
+        take(&self.taken.bytes, bytes, self.bytes_max).then_some(())?;
+        if !take(&self.taken.mappings, 1, self.mappings_max) {
+            self.taken.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return None;
+        }
+        Some(MappingRoom { taken: self.taken.clone(), bytes })
+    }
+}
+
+/// Counts so many more, unless they are more than `max` then.
+fn take(taken: &AtomicUsize, count: usize, max: usize) -> bool {
+    let more = |taken: usize| taken.checked_add(count).filter(|taken| *taken <= max);
+    taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
 /// Room for one mapping, given back when it is dropped.
 #[derive(Debug)]
-pub struct MappingRoom(Arc<AtomicUsize>);
+pub struct MappingRoom {
+    taken: Arc<Taken>,
+    bytes: usize,
+}
 
 impl Drop for MappingRoom {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.taken.mappings.fetch_sub(1, Ordering::Relaxed);
+        self.taken.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -129,6 +159,7 @@ impl Drop for Mapping {
         // SAFETY: the range is our mapping, and nothing refers to it any more.
         let unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert_eq!(unmapped, 0, "whole pages are unmapped");
+        MAPPED_BYTES.fetch_sub(self.len, Ordering::Relaxed);
         self.guarded.taken.store(false, Ordering::Release);
         drop(self.room.take());
     }
@@ -140,15 +171,34 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Maps the first `len` bytes of a file, readable and writable. An access waits for the file's
-    /// pages, so those have to be memory: see [`Stream::try_receive_harmless`].
+    /// Address space that all shared memory of this process may take: half of what there is. The
+    /// rest is left to its own buffers and threads, for which there is always room then.
+    pub fn bytes_max() -> usize {
+        // A stack lies in the upper half of the addresses that a process has; where it does not,
+        // this is less.
+        let here = 0u8;
+        (&raw const here).addr().checked_next_power_of_two().map_or(usize::MAX / 2, |all| all / 2)
+    }
+
+    /// Maps the first `len` bytes of a file: see [`Self::map_part`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn map(file: &impl AsFd, len: usize) -> Result<SharedMemory, IoError> {
+        SharedMemory::map_part(file, 0, len).map(|(memory, _)| memory)
+    }
+
+    /// Maps `len` bytes of a file from `offset` on, readable and writable. What is mapped begins
+    /// with a page of the file; also returns where in it those bytes begin. An access waits for the
+    /// file's pages, so those have to be memory: see [`Stream::try_receive_harmless`].
     ///
     /// [`Stream::try_receive_harmless`]: crate::Stream::try_receive_harmless
     ///
     /// # Errors
-    /// `EINVAL` if the file is shorter or `len` is 0; what the system says otherwise; `ENOMEM` if
-    /// this process has 16384 mappings already.
-    pub fn map(file: &impl AsFd, len: usize) -> Result<SharedMemory, IoError> {
+    /// `EINVAL` if the file ends before them or `len` is 0; what the system says otherwise;
+    /// `ENOMEM` if this process has 16384 mappings already, or they would take more than
+    /// [`Self::bytes_max`].
+    pub fn map_part(file: &impl AsFd, offset: u64, len: usize) -> Result<(SharedMemory, usize), IoError> {
         let fd = file.as_fd();
         // SAFETY: a stat is plain integers, for which zero is a value; the kernel fills it in.
         let size = unsafe {
@@ -158,22 +208,35 @@ impl SharedMemory {
             }
             stat.st_size.cast_unsigned()
         };
-        if len == 0 || size < len as u64 {
+        if len == 0 || offset.checked_add(len as u64).is_none_or(|end| size < end) {
             return Err(IoError::INVALID);
         }
-        // Of huge pages only whole ones can be unmapped, or replaced; such files are made of them.
-        let mapped_len = len.checked_next_multiple_of(page_bytes(fd)).ok_or(IoError::INVALID)?;
+        // Of huge pages only whole ones can be mapped, unmapped or replaced; such files are made
+        // of them.
+        let page = page_bytes(fd);
+        let at = (offset % page as u64) as usize;
+        let first = libc::off_t::try_from(offset - at as u64).map_err(|_| IoError::INVALID)?;
+        let len = at.checked_add(len).ok_or(IoError::INVALID)?;
+        let mapped_len = len.checked_next_multiple_of(page).ok_or(IoError::INVALID)?;
         guard_faults();
-        let guarded = take_place().ok_or(IoError::from_errno(libc::ENOMEM))?;
+        let no_room = IoError::from_errno(libc::ENOMEM);
+        if !take(&MAPPED_BYTES, mapped_len, SharedMemory::bytes_max()) {
+            return Err(no_room);
+        }
+        let give_back = |error| {
+            MAPPED_BYTES.fetch_sub(mapped_len, Ordering::Relaxed);
+            error
+        };
+        let guarded = take_place().ok_or_else(|| give_back(no_room))?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the system chooses where; nothing of ours is replaced.
         let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), mapped_len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+            libc::mmap(std::ptr::null_mut(), mapped_len, access, libc::MAP_SHARED, fd.as_raw_fd(), first)
         };
         if start == libc::MAP_FAILED {
             let error = IoError::last_os();
             guarded.taken.store(false, Ordering::Release);
-            return Err(error);
+            return Err(give_back(error));
         }
         // SAFETY: the range was just mapped. A guest's memory is not for this process's core dumps;
         // a kernel that cannot leave it out changes nothing.
@@ -183,7 +246,7 @@ impl SharedMemory {
         guarded.start.store(start.as_ptr().expose_provenance(), Ordering::Release);
         guarded.end.store(start.as_ptr().addr() + mapped_len, Ordering::Release);
         let mapping = Mapping { start, len: mapped_len, guarded, room: None };
-        Ok(SharedMemory { start, len, mapping: Some(mapping) })
+        Ok((SharedMemory { start, len, mapping: Some(mapping) }, at))
     }
 
     /// Makes memory of `len` zeros that other processes may map by its descriptor, and cannot
@@ -451,15 +514,65 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "maps a file")]
     fn a_share_of_mappings_is_in_use_as_long_as_anything_uses_them() {
-        let share = MappingShare::of(1);
+        let share = MappingShare::of(1, 4096);
         let (memory, _) = SharedMemory::create(4096).unwrap();
-        let memory = Arc::new(memory.in_room(share.take().unwrap()));
+        let memory = Arc::new(memory.in_room(share.take(1).unwrap()));
         let used_still = memory.clone();
         drop(memory);
-        assert!(share.take().is_none());
+        assert!(share.take(1).is_none());
         drop(used_still);
-        drop(share.take().unwrap());
-        assert!(share.clone().take().is_some(), "what found no room took none");
+        drop(share.take(1).unwrap());
+        assert!(share.clone().take(1).is_some(), "what found no room took none");
+    }
+
+    #[test]
+    fn a_share_of_mappings_is_one_of_bytes_too() {
+        let share = MappingShare::of(10, 8192);
+        let room = share.take(8192).unwrap();
+        assert!(share.take(1).is_none());
+        drop(room);
+        assert!(share.take(8193).is_none() && share.take(usize::MAX).is_none());
+        let all = [share.take(4096).unwrap(), share.take(4096).unwrap()];
+        assert!(share.take(1).is_none());
+        drop(all);
+        assert!(share.take(8192).is_some(), "what found no room took none");
+    }
+
+    /// Of a sparse file as long as anyone likes. What this process needs itself finds room.
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn shared_memory_never_takes_all_address_space() {
+        let most = SharedMemory::bytes_max() / 4 * 3;
+        // SAFETY: the name is a C string; the descriptor is new and ours.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"sparse".as_ptr(), libc::MFD_CLOEXEC);
+            assert!(fd >= 0);
+            OwnedFd::from_raw_fd(fd)
+        };
+        // SAFETY: the call takes only integers.
+        assert_eq!(unsafe { libc::ftruncate(file.as_raw_fd(), 2 * most as libc::off_t) }, 0);
+        let no_room = Some(IoError::from_errno(libc::ENOMEM));
+        assert_eq!(SharedMemory::map(&file, 2 * most).err(), no_room);
+        let memory = SharedMemory::map(&file, most).unwrap();
+        assert_eq!(SharedMemory::map(&file, most).err(), no_room);
+        drop(memory);
+        assert!(SharedMemory::map(&file, most).is_ok(), "what found no room took none");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn only_the_pages_of_a_part_are_mapped() {
+        let (whole, file) = SharedMemory::create(4 * 4096).unwrap();
+        whole.write(2 * 4096 + 10, b"abc");
+        let (part, at) = SharedMemory::map_part(&file, 2 * 4096 + 10, 4096).unwrap();
+        let mut read = [0; 3];
+        part.read(at, &mut read);
+        assert_eq!((&read, at, part.len()), (b"abc", 10, 4096 + 10));
+        assert_eq!(part.mapping.as_ref().unwrap().len, 2 * 4096);
+        for (offset, len) in [(2 * 4096, 2 * 4096 + 1), (u64::MAX, 2), (4 * 4096, 1), (0, 0)] {
+            let refused = SharedMemory::map_part(&file, offset, len).err();
+            assert_eq!(refused, Some(IoError::INVALID), "{len} at {offset}");
+        }
     }
 
     #[test]

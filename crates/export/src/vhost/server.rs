@@ -73,7 +73,7 @@ impl VhostServer {
         let (disks, stopped) = (RefCell::default(), Cell::new(false));
         let server = Self(Rc::new(Server { core: core.clone(), dir, disks, stopped, tell: Rc::new(tell) }));
         for volume in volumes {
-            if let Err(error) = server.add(volume) {
+            if let Err(error) = server.add(volume).await {
                 server.stop().await;
                 return Err(error);
             }
@@ -87,20 +87,29 @@ impl VhostServer {
         &self.0.dir
     }
 
-    /// Offers another volume.
+    /// Offers another volume. The core serves its clients meanwhile.
     ///
     /// # Errors
     /// Its socket cannot be made, or the server has been stopped.
-    pub fn add(&self, volume: VolumeRef) -> Result<PathBuf, SocketError> {
+    pub async fn add(&self, volume: VolumeRef) -> Result<PathBuf, SocketError> {
         let name = volume.name().to_owned();
         let path = socket_of(&self.0.dir, &name);
-        let is_taken = |other: &&String| socket_of(&self.0.dir, other) == path;
-        let taken_by = self.0.disks.borrow().keys().find(is_taken).cloned();
-        let fault = |error| SocketError { path: path.clone(), error, taken_by: taken_by.clone() };
+        let fault = |error| {
+            let is_taken = |other: &&String| socket_of(&self.0.dir, other) == path;
+            let taken_by = self.0.disks.borrow().keys().find(is_taken).cloned();
+            SocketError { path: path.clone(), error, taken_by }
+        };
+        let ended = || fault(ListenError::Other(IoError::from_errno(libc::ESHUTDOWN)));
         if self.0.stopped.get() {
-            return Err(fault(ListenError::Other(IoError::from_errno(libc::ESHUTDOWN))));
+            return Err(ended());
         }
-        let listener = Listener::unix_for_descriptors(&path).map_err(fault)?.reserved();
+        // What is at the path is looked at under a lock, and its file system may hang.
+        let at = path.clone();
+        let listening = self.0.core.offload(move || Listener::unix_for_descriptors(&at)).await;
+        let listener = listening.unwrap_or_else(|error| Err(error.into())).map_err(fault)?.reserved();
+        if self.0.stopped.get() {
+            return Err(ended());
+        }
         let disk = Rc::new(Disk {
             remains: volume.remains(),
             volume,

@@ -314,7 +314,7 @@ fn a_server_that_was_stopped_offers_nothing_more() {
         let server = VhostServer::start(&core, directory.path().to_owned(), vec![one], |_, _| {});
         let server = server.await.unwrap();
         server.stop().await;
-        assert!(server.add(other).is_err());
+        assert!(server.add(other).await.is_err());
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     };
     run(RuntimeConfig::default(), serve).unwrap();

@@ -345,9 +345,9 @@ pub enum ListenError {
     /// The host name has no address.
     #[error("the host name has no address")]
     NoAddress,
-    /// The directory of the socket is locked, and stays so.
-    #[error("another process holds a lock on its directory")]
-    DirectoryLocked,
+    /// The path of the socket is locked, and stays so.
+    #[error("another process of this user is about to listen there, and does not go on")]
+    PathLocked,
     /// The operating system refused.
     #[error(transparent)]
     Other(#[from] IoError),

@@ -376,7 +376,7 @@ impl ExportPlace {
             }
             Self::Fuse(files, _) => files.add(core, volume).await,
             Self::Vhost(server) => {
-                let path = server.add(volume).map_err(|error| socket_problem(&error))?;
+                let path = server.add(volume).await.map_err(|error| socket_problem(&error))?;
                 return Ok(path.to_string_lossy().into_owned());
             }
             Self::Nvme(namespaces, ..) => {

@@ -253,6 +253,34 @@ fn files_and_nbd_are_the_same_bytes_and_a_signal_ends_it_while_a_file_is_open() 
     assert!(file.read_at(&mut [0; 1], 0).is_err() && !is_mounted(&dir));
 }
 
+/// By `umount`, or by an abort while a program has a file open, whose close the kernel does not
+/// tell any more.
+#[test]
+fn a_mount_that_another_program_takes_away_is_said_to_be_gone_and_keeps_nothing_from_stopping() {
+    if !can_mount() {
+        return;
+    }
+    for is_open in [false, true] {
+        let room = Room::new();
+        let members = room.array("1", 2);
+        let (dir, export) = mount_point(&room);
+        let nbd = format!("nbd=unix:{}", room.name("nbd.sock"));
+        let mut serve = Serve::start(&room, &["--export", &nbd, "--export", &export], &members);
+        assert_eq!(serve.array()["exports"].as_array().unwrap().len(), 2);
+        let file = is_open.then(|| File::open(dir.join("data")).unwrap());
+        // It aborts with `--force`, and is refused where a file is open.
+        let umount = Command::new("umount").arg("--force").arg(&dir).output().unwrap();
+        assert_eq!(umount.status.success(), !is_open);
+        serve.wait_until("the mount's end", |array| array["exports"] == serde_json::json!([serve.uri]));
+        drop(file);
+        serve.command(&["stop", "data"]).ok();
+        assert_eq!(serve.wait(), 0);
+        let rest = serve.rest();
+        assert!(rest.contains(&format!("{}: another program has unmounted it", dir.display())), "{rest}");
+        assert!(!is_mounted(&dir));
+    }
+}
+
 #[test]
 fn a_command_is_told_where_the_file_is() {
     if !can_mount() {

@@ -104,6 +104,7 @@ async fn start(
         first: offer.clone(),
         now: RefCell::new(offer.clone()),
         kernel: queues[0].clone(),
+        mount: MountState::default(),
     }));
     let mut handle =
         FuseServerHandle { mount: mount.clone(), files, sessions: Vec::new(), over_io_uring: false };
@@ -229,6 +230,33 @@ struct State {
     now: RefCell<Arc<Offered>>,
     /// Where the kernel is told what it did not ask for.
     kernel: Stream,
+    mount: MountState,
+}
+
+/// Whether the mount is there.
+#[derive(Default)]
+struct MountState {
+    /// Queues that the kernel has not ended.
+    queues: Cell<usize>,
+    /// The server unmounts it.
+    stopping: Cell<bool>,
+    /// It was unmounted or aborted from outside: no request comes any more, not even that a file
+    /// was closed.
+    is_gone: Cell<bool>,
+    tell: RefCell<Option<Box<dyn FnOnce()>>>,
+}
+
+impl MountState {
+    /// The kernel has ended a queue.
+    fn one_ended(&self) {
+        self.queues.set(self.queues.get() - 1);
+        if self.queues.get() == 0 && !self.stopping.get() {
+            self.is_gone.set(true);
+            if let Some(tell) = self.tell.take() {
+                tell();
+            }
+        }
+    }
 }
 
 impl Files {
@@ -236,20 +264,38 @@ impl Files {
         self.0.now.borrow().clone()
     }
 
+    /// Whether the mount was taken away: unmounted, or aborted, by another program. Nothing can be
+    /// opened here any more, and nothing is open.
+    #[must_use]
+    pub fn are_gone(&self) -> bool {
+        self.0.mount.is_gone.get()
+    }
+
+    /// How often the files of the volumes that `which` names are open now.
+    fn opens_where(&self, which: impl Fn(usize, &VolumeRef) -> bool) -> u32 {
+        if self.are_gone() {
+            return 0;
+        }
+        let now = self.now();
+        let found = now.tree.opens().filter(|(ix, _)| which(*ix, &now.volumes[*ix]));
+        found.map(|(_, opens)| opens).sum()
+    }
+
     /// How often the file of a volume is open now, 0 for a volume that is not served here.
     #[must_use]
     pub fn opens(&self, volume: &str) -> u32 {
-        let now = self.now();
-        let found = now.tree.opens().filter(|(ix, _)| now.volumes[*ix].name() == volume);
-        found.map(|(_, opens)| opens).sum()
+        self.opens_where(|_, known| known.name() == volume)
     }
 
     /// Offers the file of another volume.
     ///
     /// # Errors
-    /// It would be another one's file; it cannot be opened, or the server has ended. It is not
-    /// offered then.
+    /// It would be another one's file; it cannot be opened, the server has ended, or the mount is
+    /// gone (`ENODEV`). It is not offered then.
     pub async fn add(&self, core: &Core, volume: VolumeRef) -> Result<(), StartError> {
+        if self.are_gone() {
+            return Err(IoError::from_errno(libc::ENODEV).into());
+        }
         let now = self.now();
         let mut tree = NodeTree::clone(&now.tree);
         tree.add(now.volumes.len(), &facts(core, &volume)?)?;
@@ -281,7 +327,7 @@ impl Files {
         let Some(number) = now.volumes.iter().rposition(|known| known.name() == volume) else { return 0 };
         tree.hide(number, hidden);
         self.show_everywhere(core, Offered { tree: Arc::new(tree), volumes: now.volumes.clone() }).await;
-        self.now().tree.opens().filter(|(ix, _)| *ix == number).map(|(_, opens)| opens).sum()
+        self.opens_where(|ix, _| ix == number)
     }
 
     async fn show_everywhere(&self, core: &Core, offer: Offered) {
@@ -305,8 +351,10 @@ impl Files {
     pub async fn resize(&self, core: &Core) -> Result<(), IoError> {
         let mut told = Ok(());
         let now = self.now();
+        let is_seen = !self.are_gone();
         for (ix, volume) in now.volumes.iter().enumerate() {
-            let Some(node) = now.tree.resize(ix, volume.size_bytes()) else { continue };
+            let news = now.tree.resize(ix, volume.size_bytes());
+            let Some(node) = news.filter(|_| is_seen) else { continue };
             let sent = core.send(&self.0.kernel, vec![Buf::copy_of(&attributes_changed(node))]).await;
             match sent {
                 // It had not looked at the file yet.
@@ -317,16 +365,16 @@ impl Files {
         told
     }
 
-    /// Whether any of the files was ever open.
+    /// Whether any of the files was ever open, or none can be any more.
     #[must_use]
     pub fn was_opened(&self) -> bool {
-        self.now().tree.was_opened()
+        self.are_gone() || self.now().tree.was_opened()
     }
 
     /// How often any of the files is open now.
     #[must_use]
     pub fn opens_of_all(&self) -> u32 {
-        self.now().tree.opens().map(|(_, opens)| opens).sum()
+        self.opens_where(|_, _| true)
     }
 }
 
@@ -354,6 +402,11 @@ impl FuseServerHandle {
         self.over_io_uring
     }
 
+    /// Tells when the mount is taken away by another program, once.
+    pub fn on_gone(&self, tell: impl FnOnce() + 'static) {
+        self.files.0.mount.tell.replace(Some(Box::new(tell)));
+    }
+
     /// The files, for questions about them.
     #[must_use]
     pub fn files(&self) -> Files {
@@ -378,9 +431,16 @@ impl FuseServerHandle {
         // Over io_uring too, some messages come over the device.
         let session = core.call(ix, move |core| async move {
             let shard = core.local::<Shard>(key).expect("shards outlive the sessions");
-            session::serve(core, shard, queue).await;
+            session::serve(core, shard, queue).await
         });
-        self.sessions.push(core.spawn(session));
+        let files = self.files.clone();
+        let mount = &files.0.mount;
+        mount.queues.set(mount.queues.get() + 1);
+        self.sessions.push(core.spawn(async move {
+            if session.await {
+                files.0.mount.one_ended();
+            }
+        }));
         if !over_rings {
             return Ok(());
         }
@@ -407,6 +467,7 @@ impl FuseServerHandle {
     /// Gives the directory back, lets every request that was taken finish and be answered. The
     /// volumes stay open.
     pub async fn stop(self, core: &Core) -> Stopped {
+        self.files.0.mount.stopping.set(true);
         let stopped = match self.unmount_unused(core).await {
             Ok(()) | Err(UnmountError::NotMounted) => Stopped::Unmounted,
             Err(UnmountError::Busy) => match self.mount.unmount(true).await {

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use wattle_rt::sync::Notify;
-use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, IoError, Stream, race};
+use wattle_rt::{BUF_ALIGN_BYTES, Buf, BufMut, Core, Either, IoError, Stream, race};
 
 use super::execute::{Reply, Shard, execute};
 use super::limits::{COPY_BYTES_MAX, CORE_BYTES_MAX, MESSAGES_AT_ONCE_MAX, REQUEST_BYTES_MAX};
@@ -44,8 +44,8 @@ impl Buffers {
 }
 
 /// Serves the queue until the mount is gone or it is told to stop, and then until everything is
-/// answered.
-pub(super) async fn serve(core: Core, shard: Rc<Shard>, queue: Stream) {
+/// answered. Whether the mount is gone.
+pub(super) async fn serve(core: Core, shard: Rc<Shard>, queue: Stream) -> bool {
     let session = Rc::new(Session {
         core,
         shard: shard.clone(),
@@ -54,10 +54,11 @@ pub(super) async fn serve(core: Core, shard: Rc<Shard>, queue: Stream) {
         requests: Cell::new(0),
         released: Notify::new(),
     });
-    race(receive(&session), shard.stopping.wait()).await;
+    let ended = race(receive(&session), shard.stopping.wait()).await;
     while session.requests.get() > 0 {
         session.released.wait().await;
     }
+    matches!(ended, Either::First(()))
 }
 
 /// Takes messages until the mount is gone.

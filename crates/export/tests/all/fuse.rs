@@ -9,13 +9,14 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::support::{MIB, pattern, volume, within};
 use wattle_engine::volume::qos::QosSite;
 use wattle_export::fuse::{FuseServer, FuseServerHandle, StartError, Stopped, Transport};
 use wattle_rt::fuse::{FuseMount, MountError, mount_at};
-use wattle_rt::{BackendChoice, Core, RuntimeConfig, mailbox};
+use wattle_rt::{BackendChoice, Core, Latch, RuntimeConfig, mailbox};
 
 const SIZE: u64 = 64 * MIB;
 const ONE: &[(&str, u64, bool)] = &[("disk", SIZE, false)];
@@ -419,6 +420,46 @@ fn a_file_in_use_is_counted_and_a_stop_gives_the_directory_back_all_the_same() {
         // program waits for ever, and cannot be killed.
         std::thread::sleep(Duration::from_millis(500));
         assert!(matches!(errno(file.read_at(&mut [0; 1], 0)), libc::ENOTCONN | libc::ECONNABORTED));
+    }
+}
+
+/// A program that has a file open as the connection is aborted cannot even say that it closes it.
+#[test]
+fn a_mount_that_another_program_takes_away_is_noticed_and_nothing_is_open_there() {
+    for (transport, is_open) in
+        [Transport::Device, Transport::Best].into_iter().flat_map(|how| [(how, false), (how, true)])
+    {
+        io_uring_is_offered();
+        let directory = tempfile::tempdir().unwrap();
+        let _unmounted = Unmounted(directory.path());
+        let Some(mount) = mount(directory.path(), false) else { return };
+        let run = async |core: Core| {
+            let server = serve(&core, mount, ONE, transport).await.unwrap();
+            let (files, told) = (server.files(), Rc::new(Latch::new()));
+            let tell = told.clone();
+            server.on_gone(move || tell.set());
+            let file = beside(directory.path(), move |dir| is_open.then(|| read_write(&dir.join("disk"))));
+            let file = file.await;
+            assert_eq!((files.opens_of_all(), files.are_gone()), (u32::from(is_open), false));
+            beside(directory.path(), |dir| {
+                // It aborts, and is refused where a file is open.
+                let _ = Command::new("umount").arg("--force").arg(dir).output().unwrap();
+            })
+            .await;
+            within(&core, Duration::from_secs(10), told.wait()).await.expect("it is told");
+            assert!(files.are_gone() && files.was_opened());
+            drop(file);
+            assert_eq!(
+                (files.opens_of_all(), files.opens("disk"), files.hide(&core, "disk", true).await),
+                (0, 0, 0)
+            );
+            let late = volume(&core, "late", MIB, false).await;
+            assert!(files.add(&core, late).await.is_err(), "no program would find it");
+            assert_eq!(server.stop(&core).await, Stopped::Unmounted);
+        };
+        let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };
+        wattle_rt::run(config, run).unwrap();
+        assert!(mount_at(directory.path()).is_none());
     }
 }
 

@@ -165,6 +165,12 @@ impl Endpoint {
                 let handle = fuse::FuseServer::start(core, mount, volumes, Transport::Best)
                     .await
                     .map_err(|error| start_problem(&error))?;
+                let (dir, log) = (handle.dir().display().to_string(), log.clone());
+                handle.on_gone(move || {
+                    log.note(&format!(
+                        "{dir}: another program has unmounted it: no volume is a file there any more; for files there again, stop this server and start it anew"
+                    ));
+                });
                 let place = ExportPlace::Fuse(handle.files(), handle.dir().to_owned());
                 Ok((RunningExport::Fuse(handle), place))
             }
@@ -493,6 +499,14 @@ impl ExportPlace {
     pub async fn give_back(&self, volume: &str) {
         if let Self::Ublk(server) = self {
             server.show(volume).await;
+        }
+    }
+
+    /// Whether a way that led to a volume leads there no more: another program took it away.
+    pub fn has_lost(&self, volume: &str, way: &str) -> bool {
+        match self {
+            Self::Nbd(..) | Self::Nvme(..) | Self::Vhost(_) | Self::Ublk(_) => false,
+            Self::Fuse(files, dir) => files.are_gone() && way == file_of(dir, volume),
         }
     }
 

@@ -298,7 +298,7 @@ impl Serving {
         let volumes =
             if self.has_layers() { self.offered().iter().map(volume).collect() } else { Vec::new() };
         let (server, pid, qos) = (self.server.clone(), std::process::id(), self.qos().await);
-        let report = ServerReport {
+        let mut report = ServerReport {
             server,
             pid,
             arrays,
@@ -310,6 +310,11 @@ impl Serving {
             checkpoints: self.checkpoints(),
             reservations: self.reservations(),
         };
+        let arrays = report.arrays.iter_mut().map(|array| (&array.name, &mut array.exports));
+        let volumes = report.volumes.iter_mut().map(|volume| (&volume.name, &mut volume.exports));
+        for (name, ways) in arrays.chain(volumes) {
+            ways.retain(|way| !self.places().iter().any(|place| place.has_lost(name, way)));
+        }
         report.with_places_that_fit()
     }
 

@@ -169,8 +169,8 @@ pub fn reply_header(unique: u64, outcome: Result<usize, FuseErrno>) -> [u8; REPL
     bytes
 }
 
-/// A message to the kernel: what it knows of a node's attributes holds no longer. (Its cached data
-/// does: there is none.)
+/// A message to the kernel: what it knows of a node's attributes holds no longer. Its cached data
+/// does: to drop pages the kernel waits for reads of them, which come to this server.
 #[must_use]
 pub fn attributes_changed(node: u64) -> Vec<u8> {
     const INVALIDATE_NODE: u32 = 2;

@@ -78,6 +78,16 @@ pub enum Error {
         /// What.
         what: &'static str,
     },
+    /// Of NTFS, a reparse point whose meaning is not known, of a file that is not stored as a
+    /// whole: what is missing may be kept elsewhere.
+    #[error(
+        "a file with a reparse point of unknown kind {tag:#010x} that is offline or has holes, so that its data may be kept elsewhere: not \
+         supported"
+    )]
+    UnknownReparsePoint {
+        /// Its tag.
+        tag: u32,
+    },
     /// Features that no version known here has: old rules may read them wrong.
     #[error("{file_system} with unknown features {bits:#x}: not supported")]
     UnknownFeatures {

@@ -167,12 +167,17 @@ impl Ntfs {
 
     /// The data of a file that is one and can be read here; `None` if it has none.
     fn data<'a>(&self, file: &'a NtfsFile) -> Result<Option<&'a Attribute>, Error> {
+        let data = file.find(kinds::DATA, "");
         match self.reparse(file)? {
             Some(ReparsePoint::Elsewhere(what)) => return Err(Error::Unsupported { what }),
-            None | Some(ReparsePoint::Other) if !file.head.is_directory => {}
+            Some(ReparsePoint::Other(tag))
+                if !file.head.is_directory && (is_offline(file) || data.is_some_and(has_hole)) =>
+            {
+                return Err(Error::UnknownReparsePoint { tag });
+            }
+            None | Some(ReparsePoint::Other(_)) if !file.head.is_directory => {}
             _ => return Err(Error::NotAFile),
         }
-        let data = file.find(kinds::DATA, "");
         if data.is_some_and(|data| data.flags & flags::ENCRYPTED != 0) {
             return Err(Error::Unsupported { what: "a file that Windows encrypted (EFS)" });
         }
@@ -324,6 +329,30 @@ impl Ntfs {
             each(from, &plain[(from - unit.start) as usize..(to - unit.start) as usize])
         })
     }
+}
+
+/// Whether a file says that its data is on another storage, or is fetched when it is read.
+fn is_offline(file: &NtfsFile) -> bool {
+    const OFFLINE: u32 = 0x1000;
+    const RECALL_ON_OPEN: u32 = 0x4_0000;
+    const RECALL_ON_DATA_ACCESS: u32 = 0x40_0000;
+    let bits = file.resident(kinds::STANDARD_INFORMATION).and_then(|standard| le32(standard, 32));
+    bits.is_some_and(|bits| bits & (OFFLINE | RECALL_ON_OPEN | RECALL_ON_DATA_ACCESS) != 0)
+}
+
+/// Whether something of an attribute is stored nowhere here. Of what is compressed, every unit ends
+/// in a hole: it has to be a whole one.
+fn has_hole(attribute: &Attribute) -> bool {
+    let AttributeBody::Outside(outside) = &attribute.body else { return false };
+    let unit = match attribute.flags & flags::COMPRESSED {
+        0 => 1,
+        _ => 1_u64.checked_shl(outside.unit_log.into()).unwrap_or(1),
+    };
+    let is_hole = |extent: &ClusterExtent| {
+        let first = extent.vcn.checked_next_multiple_of(unit).and_then(|first| first.checked_add(unit));
+        extent.lcn.is_none() && first.is_some_and(|end| end <= extent.vcn + extent.count)
+    };
+    outside.written < outside.size || outside.extents.iter().any(is_hole)
 }
 
 /// Why the log may hold more than what is on its place: it does not say that it was closed.

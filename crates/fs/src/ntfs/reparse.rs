@@ -16,8 +16,9 @@ pub(super) enum ReparsePoint {
     Special,
     /// Its data is not where data is.
     Elsewhere(&'static str),
-    /// Says something else about it, and its data is its data.
-    Other,
+    /// Says something that is not known here; its tag. Its data is its data, unless something else
+    /// says that it is not.
+    Other(u32),
 }
 
 /// Reads one; `None` if it is damaged.
@@ -45,11 +46,21 @@ pub(super) fn parse(value: &[u8]) -> Option<ReparsePoint> {
         0x8000_0023..=0x8000_0026 => Some(ReparsePoint::Special),
         0x8000_0017 => Some(ReparsePoint::Elsewhere("a file that Windows compressed as a whole (WOF)")),
         0x8000_0013 => Some(ReparsePoint::Elsewhere("a file that Windows Server deduplicated")),
-        0xc000_0004 | 0x8000_0021 => Some(ReparsePoint::Elsewhere("a file that is kept on another storage")),
+        0xc000_0004 | 0x8000_0006 | 0x8000_0021 => {
+            Some(ReparsePoint::Elsewhere("a file that is kept on another storage"))
+        }
+        0x8000_0007 => Some(ReparsePoint::Elsewhere("a file whose data Windows keeps once for several (SIS)")),
+        0x8000_001e => {
+            Some(ReparsePoint::Elsewhere("a file that is kept by a cloud service (Azure File Sync)"))
+        }
+        0x8000_0018 | 0x9000_1018 => {
+            Some(ReparsePoint::Elsewhere("a file of a container, whose data its image has (WCI)"))
+        }
+        0x9000_001c => Some(ReparsePoint::Elsewhere("a file whose data a program provides (ProjFS)")),
         tag if tag & 0xffff_0fff == 0x9000_001a => {
             Some(ReparsePoint::Elsewhere("a file that is kept by a cloud service"))
         }
-        _ => Some(ReparsePoint::Other),
+        tag => Some(ReparsePoint::Other(tag)),
     }
 }
 

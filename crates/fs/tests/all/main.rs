@@ -12,6 +12,7 @@ mod ext_journal;
 mod fat;
 mod formatted_anew;
 mod hfs;
+mod ntfs;
 mod silent;
 mod smoke;
 mod usage;

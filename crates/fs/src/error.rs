@@ -194,6 +194,12 @@ pub enum Note {
         /// What is wrong with the first.
         why: &'static str,
     },
+    /// Of ext2, ext3 and ext4, descriptors of groups are not right: copies of them are used, or
+    /// they are used as far as the inodes' own checksums prove what they lead to.
+    DescriptorCopy {
+        /// What is wrong with one of them.
+        why: &'static str,
+    },
     /// It was not unmounted, and has no journal that would say what was being written.
     NoJournal,
     /// It says itself that something in it is wrong.
@@ -277,6 +283,7 @@ impl Note {
                 | Self::SuperblockCopy { .. }
                 | Self::HeaderCopy { .. }
                 | Self::BootCopy { .. }
+                | Self::DescriptorCopy { .. }
         )
     }
 
@@ -353,6 +360,11 @@ impl fmt::Display for Note {
                 f,
                 "its boot sector is not used ({why}), but a copy of it: if something else was formatted there since, this is what was \
                  there before; nothing mounts it without the first"
+            ),
+            Self::DescriptorCopy { why } => write!(
+                f,
+                "descriptors of its block groups are not right (of one {why}): copies of them are used, or, where none is right, what \
+                 checksums of inodes prove; no kernel mounts it before e2fsck was run"
             ),
             Self::NoJournal => f.write_str(
                 "it was not unmounted and has no journal: what was written last, in the seconds before the crash, may be torn; a mount \

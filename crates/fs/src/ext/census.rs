@@ -4,9 +4,9 @@ use crate::FileKind;
 use crate::census::{CensusLimits, Counting, FileSystemCensus, ForkKind, Ideal, StoredExtent};
 use crate::error::Error;
 use crate::ext::Ext;
+use crate::ext::descriptor::GroupDescriptor;
 use crate::ext::extents;
 use crate::ext::inode::{Inode, InodeFlags};
-use crate::ext::superblock::GroupDescriptor;
 use crate::source::ByteSource;
 
 /// Takes it.
@@ -24,7 +24,7 @@ pub fn take(source: ByteSource, limits: CensusLimits) -> Result<FileSystemCensus
     let all = in_use(&ext, groups, &mut counting);
     counting.census.inodes = all;
     for group in 0..groups {
-        let counted = counting.take().and_then(|()| ext.superblock.descriptor(&ext, group));
+        let counted = counting.take().and_then(|()| GroupDescriptor::of(&ext, group));
         let descriptor = match counted {
             Ok(descriptor) => descriptor,
             Err(Error::Stopped) => {
@@ -57,7 +57,7 @@ pub fn take(source: ByteSource, limits: CensusLimits) -> Result<FileSystemCensus
 fn in_use(ext: &Ext, groups: u64, counting: &mut Counting) -> u64 {
     let mut all = 0_u64;
     for group in 0..groups.min(counting.limits.records) {
-        if let Ok(descriptor) = ext.superblock.descriptor(ext, group) {
+        if let Ok(descriptor) = GroupDescriptor::of(ext, group) {
             all = all.saturating_add(descriptor.inodes_in_use(&ext.superblock));
         }
     }

@@ -12,6 +12,14 @@ pub fn crc_big_endian(seed: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(seed, |sum, byte| sum << 8 ^ TABLE[usize::from((sum >> 24) as u8 ^ byte)])
 }
 
+/// CRC-16 with the lowest bit first, not inverted: of descriptors of groups, before
+/// `metadata_csum`.
+pub fn crc16(seed: u16, bytes: &[u8]) -> u16 {
+    const POLYNOMIAL: u16 = 0xa001;
+    let bit = |sum: u16, _| if sum & 1 == 0 { sum >> 1 } else { sum >> 1 ^ POLYNOMIAL };
+    bytes.iter().fold(seed, |sum, byte| (0..8).fold(sum ^ u16::from(*byte), bit))
+}
+
 const TABLE: [u32; 256] = {
     const POLYNOMIAL: u32 = 0x04c1_1db7;
     let mut table = [0; 256];
@@ -44,5 +52,6 @@ mod tests {
     fn checksums_are_those_of_their_names() {
         assert_eq!(!crc(!0, b"123456789"), 0xe306_9283);
         assert_eq!(crc_big_endian(!0, b"123456789"), 0x0376_e6e7);
+        assert_eq!(crc16(!0, b"123456789"), 0x4b37);
     }
 }

@@ -13,6 +13,7 @@ mod attributes;
 mod blockmap;
 pub mod census;
 mod checksum;
+mod descriptor;
 mod directory;
 mod extents;
 mod fast;
@@ -31,6 +32,7 @@ use crate::{
     About, EachData, EachEntry, EachRun, FileKind, FileMetadata, FileSystem, FsNode, Note, link_target,
 };
 
+use descriptor::DescriptorCopies;
 use fast::FastCommits;
 use inode::{Inode, InodeFlags};
 use journal::JournalBlocks;
@@ -62,6 +64,7 @@ pub struct Ext {
     superblock: Superblock,
     overlay: JournalBlocks,
     fast: FastCommits,
+    descriptors: DescriptorCopies,
     about: About,
 }
 
@@ -73,8 +76,8 @@ impl Ext {
     pub fn open(source: ByteSource) -> Result<Self, Error> {
         let superblock = Superblock::read(&source)?;
         let about = superblock.about(&source);
-        let (overlay, fast) = Default::default();
-        let mut ext = Self { source, superblock, overlay, fast, about };
+        let (overlay, fast, descriptors) = Default::default();
+        let mut ext = Self { source, superblock, overlay, fast, descriptors, about };
         if ext.superblock.features.incompat.contains(ExtFeatures::RECOVER) {
             ext.replay();
         }
@@ -92,6 +95,8 @@ impl Ext {
         self.about.notes.extend((blocks > 0).then_some(Note::JournalApplied { blocks }));
         self.about.notes.extend(loaded.damage.map(|why| Note::JournalCutShort { why }));
         self.overlay = loaded.blocks;
+        // The journal may have newer ones than those that led to it.
+        self.descriptors = DescriptorCopies::default();
         let changes = loaded.fast.as_ref().map_or(0, Vec::len) as u64;
         match loaded.fast.and_then(|changes| FastCommits::apply(self, &changes)) {
             Ok(fast) => {
@@ -190,6 +195,11 @@ impl Ext {
 impl FileSystem for Ext {
     fn about(&self) -> &About {
         &self.about
+    }
+
+    fn not_as_mounted(&self) -> Vec<Note> {
+        let told = self.about.notes.iter().copied().filter(|note| note.differs_from_a_mount());
+        told.chain(self.descriptors.note()).collect()
     }
 
     fn root(&self) -> FsNode {

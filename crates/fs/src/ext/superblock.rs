@@ -3,6 +3,7 @@
 use crate::bytes::{label, le16, le32, u8_at, uuid_at};
 use crate::error::{Error, Note};
 use crate::ext::checksum::crc;
+use crate::ext::descriptor::GroupDescriptor;
 use crate::layout::FileSystemLayout;
 use crate::source::{ByteSource, SIZE_MAX};
 use crate::{About, ext::Ext};
@@ -50,7 +51,7 @@ impl ExtFeatures {
     const INCOMPAT_KNOWN: u32 = 0x3_f7df;
     /// ro_compat
     const SPARSE_SUPER: u32 = 0x1;
-    const GROUP_CHECKSUMS: u32 = 0x10;
+    pub const GROUP_CHECKSUMS: u32 = 0x10;
     pub const HUGE_FILES: u32 = 0x8;
     const CLUSTERS: u32 = 0x200;
     const EXTRA_ISIZE: u32 = 0x40;
@@ -100,7 +101,7 @@ pub struct Superblock {
     blocks_per_group: u64,
     inodes_per_group: u64,
     groups: u64,
-    descriptor_bytes: usize,
+    pub descriptor_bytes: usize,
     first_meta_bg: u64,
     /// The groups that have a copy of the superblock besides the first, with `sparse_super2`.
     backup_groups: [u64; 2],
@@ -116,7 +117,7 @@ pub struct Superblock {
     stripe_unit: u64,
     stripe_width: u64,
     label: Vec<u8>,
-    uuid: [u8; 16],
+    pub uuid: [u8; 16],
     /// Neither clean nor with a journal to replay, or with errors found.
     marked_damaged: bool,
     /// It is in use, or was when the machine stopped.
@@ -296,8 +297,7 @@ impl Superblock {
             true if table_block == 0 => behind_superblock,
             true => {
                 let first = table_block * per_block;
-                let start = first.saturating_mul(self.blocks_per_group).saturating_add(self.first_data_block);
-                start.saturating_add(u64::from(self.has_superblock(first)))
+                self.start_of(first).saturating_add(u64::from(self.has_superblock(first)))
             }
         };
         (block, at)
@@ -382,29 +382,50 @@ impl Superblock {
         bitmap
     }
 
-    /// The descriptor of a group.
-    pub fn descriptor(&self, ext: &Ext, group: u64) -> Result<GroupDescriptor, Error> {
-        let (block, at) = self.descriptor_of(group);
-        let bytes = ext.block(block)?;
-        let wide = self.descriptor_bytes >= 64;
-        let checked =
-            self.features.ro_compat.0 & (ExtFeatures::GROUP_CHECKSUMS | ExtFeatures::METADATA_CHECKSUMS) != 0;
-        let decode = || {
-            let block = |low: usize, high: usize| {
-                let high = if wide { u64::from(le32(&bytes, at + high)?) } else { 0 };
-                Some(u64::from(le32(&bytes, at + low)?) | high << 32)
-            };
-            let free_high = if wide { u32::from(le16(&bytes, at + 0x2e)?) } else { 0 };
-            Some(GroupDescriptor {
-                block_bitmap: block(0x0, 0x20)?,
-                inode_bitmap: block(0x4, 0x24)?,
-                inode_table: block(0x8, 0x28)?,
-                free_inodes: u32::from(le16(&bytes, at + 0xe)?) | free_high << 16,
-                flags: if checked { le16(&bytes, at + 0x12)? } else { 0 },
-            })
+    /// Where copies of the descriptor of a group are: the block of each, and where in it.
+    pub fn descriptor_copies_of(&self, group: u64) -> Vec<(u64, usize)> {
+        /// More copies are not asked.
+        const COPIES_MAX: usize = 32;
+        let per_block = (self.block_bytes / self.descriptor_bytes) as u64;
+        let (table_block, (_, at)) = (group / per_block, self.descriptor_of(group));
+        if self.features.incompat.contains(ExtFeatures::META_BG) && table_block >= self.first_meta_bg {
+            // In the second and the last of the groups that the block describes.
+            let first = table_block * per_block;
+            let groups = [first + 1, first + per_block - 1].into_iter();
+            let copies = groups.filter(|of| *of > first && *of < self.groups);
+            return copies
+                .map(|of| (self.start_of(of).saturating_add(u64::from(self.has_superblock(of))), at))
+                .collect();
+        }
+        // Behind each copy of the superblock.
+        let powers = |base: u64| std::iter::successors(Some(base), move |power| power.checked_mul(base));
+        let below = |of: &u64| *of > 0 && *of < self.groups;
+        let groups: Vec<u64> = if self.features.compat.contains(ExtFeatures::SPARSE_SUPER2) {
+            self.backup_groups.into_iter().filter(below).collect()
+        } else if self.features.ro_compat.contains(ExtFeatures::SPARSE_SUPER) {
+            let sparse = [3, 5, 7].into_iter().flat_map(|base| powers(base).take_while(below));
+            Some(1).filter(below).into_iter().chain(sparse).take(COPIES_MAX).collect()
+        } else {
+            (1..self.groups).take(COPIES_MAX).collect()
         };
-        let what = "its descriptor is too short";
-        decode().ok_or(Error::Damaged { structure: "ext group", at: group, what })
+        groups.into_iter().map(|of| (self.start_of(of).saturating_add(1 + table_block), at)).collect()
+    }
+
+    /// The first block of a group.
+    fn start_of(&self, group: u64) -> u64 {
+        group.saturating_mul(self.blocks_per_group).saturating_add(self.first_data_block)
+    }
+
+    /// Whether the inodes of a group can be from this block on: in the group itself, unless groups
+    /// are flexible.
+    pub fn may_hold_inodes_of(&self, group: u64, table: u64) -> bool {
+        let bytes = self.inodes_per_group.saturating_mul(self.inode_bytes as u64);
+        let end = table.saturating_add(bytes.div_ceil(self.block_bytes as u64));
+        let within = match self.features.incompat.contains(ExtFeatures::FLEXIBLE_GROUPS) {
+            true => self.first_data_block + 1..self.blocks,
+            false => self.start_of(group)..self.start_of(group + 1).min(self.blocks),
+        };
+        within.start <= table && end <= within.end
     }
 
     /// The block an inode is in, and where in it.
@@ -416,42 +437,11 @@ impl Superblock {
         if group >= self.groups {
             return Err(damaged("its number is beyond the last"));
         }
-        let table = self.descriptor(ext, group)?.inode_table;
+        let table = GroupDescriptor::of(ext, group)?.inode_table;
         let offset = (index % self.inodes_per_group) * self.inode_bytes as u64;
         let block_bytes = self.block_bytes as u64;
         let block = table.checked_add(offset / block_bytes);
         let block = block.ok_or_else(|| damaged("its group's table of inodes is nowhere"))?;
         Ok((block, (offset % block_bytes) as usize))
-    }
-}
-
-/// What a group's descriptor says.
-#[derive(Debug, Clone, Copy)]
-pub struct GroupDescriptor {
-    pub block_bitmap: u64,
-    pub inode_bitmap: u64,
-    pub inode_table: u64,
-    free_inodes: u32,
-    /// None count without checksums.
-    flags: u16,
-}
-
-impl GroupDescriptor {
-    const INODES_UNINITIALISED: u16 = 0x1;
-    const BLOCKS_UNINITIALISED: u16 = 0x2;
-
-    /// No inode of the group was ever used, and the bitmap says nothing.
-    pub fn inodes_uninitialised(&self) -> bool {
-        self.flags & Self::INODES_UNINITIALISED != 0
-    }
-
-    /// The bitmap of its blocks says nothing.
-    pub fn blocks_uninitialised(&self) -> bool {
-        self.flags & Self::BLOCKS_UNINITIALISED != 0
-    }
-
-    /// Inodes in use, as it counts them.
-    pub fn inodes_in_use(&self, superblock: &Superblock) -> u64 {
-        superblock.inodes_per_group.saturating_sub(self.free_inodes.into())
     }
 }

@@ -49,7 +49,9 @@ pub(super) fn parse(value: &[u8]) -> Option<ReparsePoint> {
         0xc000_0004 | 0x8000_0006 | 0x8000_0021 => {
             Some(ReparsePoint::Elsewhere("a file that is kept on another storage"))
         }
-        0x8000_0007 => Some(ReparsePoint::Elsewhere("a file whose data Windows keeps once for several (SIS)")),
+        0x8000_0007 => {
+            Some(ReparsePoint::Elsewhere("a file whose data Windows keeps once for several (SIS)"))
+        }
         0x8000_001e => {
             Some(ReparsePoint::Elsewhere("a file that is kept by a cloud service (Azure File Sync)"))
         }

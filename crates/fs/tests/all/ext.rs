@@ -140,3 +140,86 @@ fn what_it_was_told_of_stripes_is_told() {
     assert_eq!(layout.stripe_width_bytes, Some(192 << 10));
     assert_eq!(layout.group_bytes, 128 << 20);
 }
+
+/// A file system of groups with few inodes each, so that the files are in several.
+fn of_small_groups(dir: &TempDir, features: &str, size_bytes: u64) -> Option<Vec<u8>> {
+    let tree = tempfile::tempdir().unwrap();
+    for number in 0..200 {
+        fs::write(tree.path().join(format!("file {number}")), format!("content {number}")).unwrap();
+    }
+    let path = image(dir, "groups", size_bytes);
+    let options = ["-q", "-F", "-t", "ext4", "-b", "1024", "-N", "512", "-O", features, "-d"];
+    run(program("mke2fs").args(options).arg(tree.path()).arg(&path))?;
+    Some(fs::read(path).unwrap())
+}
+
+/// How many of its files come out right; none comes out as another one.
+fn right_files(bytes: Vec<u8>) -> Result<(usize, Vec<Note>), wattle_fs::Error> {
+    let fs = wattle_fs::open(Box::new(bytes), None)?;
+    let mut files = Vec::new();
+    let listed = fs.list(fs.root(), &mut |entry| {
+        files.push(entry);
+        Ok(())
+    });
+    listed?;
+    let mut right = 0;
+    for entry in files.iter().filter(|entry| entry.name.starts_with(b"file ")) {
+        let Ok(metadata) = fs.metadata(entry.node) else { continue };
+        let content = [b"content ", &entry.name[5..]].concat();
+        assert_eq!(metadata.size_bytes, content.len() as u64);
+        let (read, _) = common::read(&*fs, entry.node, 0..u64::MAX, content.len());
+        assert!(read == content, "{:?}", String::from_utf8_lossy(&entry.name));
+        right += 1;
+    }
+    Ok((right, fs.not_as_mounted()))
+}
+
+/// Of a descriptor of a group that is not right a copy is used: what a wrong one leads to passes
+/// for other files, where inodes have no checksums.
+#[test]
+fn a_descriptor_that_is_not_right_is_taken_from_a_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    for features in [
+        "^metadata_csum,^64bit,uninit_bg,^flex_bg",
+        "^metadata_csum,64bit,uninit_bg,flex_bg",
+        "^metadata_csum,^64bit,uninit_bg,^flex_bg,sparse_super2",
+        "^metadata_csum,^64bit,uninit_bg,^flex_bg,meta_bg,^resize_inode",
+        "metadata_csum,64bit,flex_bg",
+        "metadata_csum,64bit,^flex_bg,meta_bg,^resize_inode",
+        "^metadata_csum,^64bit,^uninit_bg,^flex_bg",
+    ] {
+        let Some(image) = of_small_groups(&dir, features, 64 << 20) else { return };
+        assert_eq!(right_files(image.clone()).unwrap(), (200, vec![]), "{features}");
+        let wide = image[1024 + 0x60] & 0x80 != 0;
+        let descriptor = |group: usize| 2048 + group * if wide { 64 } else { 32 };
+        let has_checksum = !features.contains("^uninit_bg");
+        for group in 0..3 {
+            // To a neighbour of the table, where a checksum tells; and to another group's.
+            let table = descriptor(group) + 8;
+            let next = u32::from_le_bytes(image[descriptor(group + 1) + 8..][..4].try_into().unwrap());
+            let old = u32::from_le_bytes(image[table..][..4].try_into().unwrap());
+            let wrong = [(old + 1, has_checksum), (next, true)];
+            for (number, _) in wrong.into_iter().filter(|(_, is_told)| *is_told) {
+                let mut image = image.clone();
+                image[table..table + 4].copy_from_slice(&number.to_le_bytes());
+                let (right, notes) = right_files(image).unwrap();
+                assert_eq!(right, 200, "{features}, group {group}");
+                assert!(matches!(notes[..], [Note::DescriptorCopy { .. }]), "{features}: {notes:?}");
+            }
+        }
+        let mut image = image;
+        image[2048..3072].fill(0);
+        let (right, notes) = right_files(image).unwrap();
+        assert_eq!((right, notes.len()), (200, 1), "{features}");
+    }
+    // Of one group there is no copy: with checksums of inodes it needs none.
+    for (features, is_used) in [("metadata_csum", true), ("^metadata_csum,uninit_bg", false)] {
+        let Some(mut image) = of_small_groups(&dir, features, 4 << 20) else { return };
+        image[2048 + 0xc] ^= 1;
+        let found = right_files(image);
+        match is_used {
+            true => assert!(matches!(&found, Ok((200, notes)) if notes.len() == 1), "{found:?}"),
+            false => assert!(found.is_err(), "{found:?}"),
+        }
+    }
+}

@@ -56,8 +56,17 @@ fn reparse(file: &Path, tag: u32) {
 #[test]
 fn data_that_is_elsewhere_is_never_zeros() {
     const KNOWN: [u32; 11] = [
-        0x8000_0006, 0x8000_0007, 0x8000_0013, 0x8000_0017, 0x8000_0018, 0x8000_001e, 0x8000_0021, 0x9000_001c,
-        0x9000_1018, 0x9000_601a, 0xc000_0004,
+        0x8000_0006,
+        0x8000_0007,
+        0x8000_0013,
+        0x8000_0017,
+        0x8000_0018,
+        0x8000_001e,
+        0x8000_0021,
+        0x9000_001c,
+        0x9000_1018,
+        0x9000_601a,
+        0xc000_0004,
     ];
     const UNKNOWN: [u32; 3] = [0x12, 0x8000_0fff, 0x9000_0fff];
     let dir = tempfile::tempdir().unwrap();

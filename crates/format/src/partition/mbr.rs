@@ -138,6 +138,7 @@ impl Found<'_, '_> {
         let mut records = vec![];
         let inside = container.extent();
         let mut at_sectors = container.start_sectors;
+        let mut len_sectors = container.len_sectors;
         loop {
             if seen.len() == RECORDS_MAX {
                 return Err(ChainError::TooLong { max: RECORDS_MAX });
@@ -152,7 +153,13 @@ impl Found<'_, '_> {
             }
             records.push(at_sectors);
             let entries = Entry::all(&sector);
-            for entry in entries.iter().filter(|entry| entry.is_used() && !entry.is_extended()) {
+            for (ix, entry) in entries.iter().enumerate() {
+                if !entry.is_used() || entry.is_extended() {
+                    continue;
+                }
+                if ix >= 2 && !self.is_in_record(entry, at_sectors, len_sectors, inside) {
+                    continue;
+                }
                 let number = self.next;
                 self.next += 1;
                 self.add(number, entry, at_sectors);
@@ -169,9 +176,20 @@ impl Found<'_, '_> {
                 return Ok(());
             };
             at_sectors = container.start_sectors + u64::from(link.start) * self.unit;
+            len_sectors = u64::from(link.len) * self.unit;
             if !inside.contains(&Extent { start: at_sectors, end: at_sectors + 1 }) {
                 return Err(ChainError::Outside { at_sectors });
             }
         }
+    }
+
+    /// Whether what an entry names lies in what the link to its record covers, and in the extended
+    /// partition. The third and the fourth entry of a record are not used: what is left there may
+    /// be anything, and Linux gives it no number.
+    fn is_in_record(&self, entry: &Entry, at_sectors: u64, len_sectors: u64, inside: Extent) -> bool {
+        let start = u64::from(entry.start) * self.unit;
+        let end = start + u64::from(entry.len) * self.unit;
+        end <= len_sectors
+            && inside.contains(&Extent { start: at_sectors + start, end: at_sectors + end })
     }
 }

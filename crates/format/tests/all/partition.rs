@@ -245,6 +245,25 @@ fn an_mbr_in_full() {
     assert_eq!((places(&large), large.problems), (scaled.to_vec(), vec![]));
 }
 
+/// What is left in the third and fourth entry of a record gets no number, unless it lies where a
+/// partition of that record can: so says Linux.
+#[test]
+fn leftovers_in_a_boot_record_get_no_number() {
+    let expected = places(&table(&mbr(512)));
+    // Beyond what the link covers, beyond the extended partition, and far from both.
+    for (record, start, len) in [(600, 90, 11), (500, 50, 51), (400, 0x1234_5678, 0x9abc_def0)] {
+        let mut disk = mbr(512);
+        disk.mbr_entry(record, 2, 0x83, start, len);
+        disk.mbr_entry(record, 3, 0x12, start, len);
+        let found = table(&disk);
+        assert_eq!((places(&found), found.problems), (expected.clone(), vec![]), "{record}");
+    }
+    let mut disk = mbr(512);
+    disk.mbr_entry(600, 2, 0x83, 100, 0);
+    disk.mbr_entry(500, 3, 0x83, 20, 30);
+    assert_eq!(places(&table(&disk)).last(), Some(&(8, 520, 30, true)), "one that can be");
+}
+
 #[test]
 fn chains_that_cannot_be_followed() {
     let chain = |change: &dyn Fn(&mut Disk)| {

@@ -22,7 +22,6 @@ const CHECKSUM_HIGH_AT: usize = 0x82;
 pub struct InodeFlags;
 
 impl InodeFlags {
-    const COMPRESSED: u32 = 0x4;
     const HUGE: u32 = 0x4_0000;
     const ENCRYPTED: u32 = 0x800;
     pub const EXTENTS: u32 = 0x8_0000;
@@ -148,13 +147,12 @@ impl Inode {
         stored.is_some_and(|(low, high)| sum == u32::from(low) | u32::from(high) << 16)
     }
 
-    /// What of it cannot be read here, whatever it is.
+    /// What of it cannot be read here, whatever it is. The flag of `chattr +c` says nothing: Linux
+    /// keeps it and compresses nothing, and with e2compr the file system has a feature that is
+    /// refused.
     pub fn refuse_unreadable(&self) -> Result<(), Error> {
         if self.flags.contains(InodeFlags::ENCRYPTED) {
             return Err(Error::Unsupported { what: "an encrypted file or directory" });
-        }
-        if self.flags.contains(InodeFlags::COMPRESSED) && !self.flags.contains(InodeFlags::EXTENTS) {
-            return Err(Error::Unsupported { what: "a compressed file (e2compr)" });
         }
         Ok(())
     }

@@ -125,6 +125,25 @@ fn a_journal_is_applied_in_memory() {
     }
 }
 
+/// Linux keeps the flag of `chattr +c`, gives it to what is made below, and compresses nothing.
+#[test]
+fn files_that_are_marked_to_be_compressed_are_not() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::create_dir(tree.path().join("photos")).unwrap();
+    fs::write(tree.path().join("photos/a.txt"), common::pattern(1, 100_000)).unwrap();
+    for kind in ["ext2", "ext3", "ext4"] {
+        let Some(image) = made(&dir, tree.path(), &["-t", kind]) else { return };
+        for path in ["/photos", "/photos/a.txt"] {
+            let flags = if kind == "ext4" { "0x80004" } else { "0x4" };
+            let request = format!("set_inode_field {path} flags {flags}");
+            run(program("debugfs").args(["-w", "-R", &request]).arg(&image)).unwrap();
+        }
+        let fs = open(&image);
+        let node = wattle_fs::resolve(&*fs, b"/photos/a.txt").unwrap();
+        assert!(common::read(&*fs, node, 0..u64::MAX, 100_000).0 == common::pattern(1, 100_000), "{kind}");
+    }
+}
+
 /// What `mke2fs` was told of an array below, and what it made of it.
 #[test]
 fn what_it_was_told_of_stripes_is_told() {

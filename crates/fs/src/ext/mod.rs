@@ -92,11 +92,21 @@ impl Ext {
             Err(why) => return self.about.notes.push(Note::JournalNotApplied { why }),
         };
         let blocks = loaded.blocks.len();
-        self.about.notes.extend((blocks > 0).then_some(Note::JournalApplied { blocks }));
-        self.about.notes.extend(loaded.damage.map(|why| Note::JournalCutShort { why }));
         self.overlay = loaded.blocks;
         // The journal may have newer ones than those that led to it.
         self.descriptors = DescriptorCopies::default();
+        match Superblock::read_newer(self) {
+            Ok(None) => {}
+            Ok(Some(newer)) => {
+                self.about = newer.about(&self.source);
+                self.superblock = newer;
+            }
+            Err(_) => {
+                self.about.notes.push(Note::JournalCutShort { why: "the superblock in it is damaged" });
+            }
+        }
+        self.about.notes.extend((blocks > 0).then_some(Note::JournalApplied { blocks }));
+        self.about.notes.extend(loaded.damage.map(|why| Note::JournalCutShort { why }));
         let changes = loaded.fast.as_ref().map_or(0, Vec::len) as u64;
         match loaded.fast.and_then(|changes| FastCommits::apply(self, &changes)) {
             Ok(fast) => {

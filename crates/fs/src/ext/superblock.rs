@@ -144,6 +144,28 @@ impl Superblock {
         Ok(superblock)
     }
 
+    /// The one that the journal has newer, if it has one: a file system that grew while it was in
+    /// use, and was cut off, is of its old size until then.
+    ///
+    /// # Errors
+    /// It is damaged, or one of another file system.
+    pub fn read_newer(ext: &Ext) -> Result<Option<Self>, Error> {
+        let old = &ext.superblock;
+        let block_bytes = old.block_bytes as u64;
+        let block = OFFSET / block_bytes;
+        if ext.overlay.get(block).is_none() {
+            return Ok(None);
+        }
+        let bytes = ext.block(block)?;
+        let bytes = bytes.get((OFFSET % block_bytes) as usize..).and_then(|bytes| bytes.get(..BYTES));
+        let newer = bytes.and_then(Self::decode).ok_or_else(|| damaged("it is too short"))??;
+        let sizes = |of: &Self| (of.block_bytes, of.inode_bytes, of.uuid);
+        match sizes(&newer) == sizes(old) {
+            true => Ok(Some(newer)),
+            false => Err(damaged("the journal has that of another file system")),
+        }
+    }
+
     /// `None` cannot be: the buffer has its length.
     fn decode(bytes: &[u8]) -> Option<Result<Self, Error>> {
         let features = ExtFeatures {

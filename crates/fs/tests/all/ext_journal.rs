@@ -233,3 +233,52 @@ fn journals_with_checksums_of_version_2_are_read() {
         }
     }
 }
+
+/// A power cut soon after a file system grew while it was mounted: the superblock in its place is
+/// of the old size, and the journal has the new one.
+#[test]
+fn a_file_system_that_grew_is_of_the_size_that_its_journal_says() {
+    const FILES: usize = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(&dir, "image", 16 << 20);
+    let options = ["-q", "-F", "-t", "ext4", "-b", "4096", "-g", "2048", "-N", "256", "-J", "size=4"];
+    let features = ["-O", "^metadata_csum,^64bit", "-E", "resize=100000"];
+    if run(program("mke2fs").args(options).args(features).arg(&path)).is_none() {
+        return;
+    }
+    let before = fs::read(&path).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(64 << 20).unwrap();
+    run(program("resize2fs").arg(&path)).unwrap();
+    let content = |number: usize| common::pattern(number as u64, 700_000);
+    let filled = mounted(&path, "loop", |at| {
+        for number in 0..FILES {
+            let folder = at.join(format!("folder {number}"));
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("file"), content(number)).unwrap();
+        }
+    });
+    if filled.is_none() {
+        return;
+    }
+    // Superblock and descriptors go into the journal, and in their place are the old ones.
+    let after = fs::read(&path).unwrap();
+    let mut requests = String::from("jo\n");
+    for block in 0..2 {
+        let new = dir.path().join(format!("new-{block}"));
+        fs::write(&new, &after[block * BLOCK_BYTES..][..BLOCK_BYTES]).unwrap();
+        requests += &format!("jw -b {block} {}\n", new.display());
+    }
+    fs::write(dir.path().join("requests"), requests + "jc\n").unwrap();
+    run(program("debugfs").args(["-w", "-f"]).arg(dir.path().join("requests")).arg(&path)).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[1024..2 * BLOCK_BYTES].copy_from_slice(&before[1024..2 * BLOCK_BYTES]);
+    bytes[1024 + 0x60] |= 4;
+    let fs = wattle_fs::open(Box::new(bytes), None).unwrap();
+    assert_eq!(fs.about().size_bytes, 64 << 20);
+    assert_eq!(fs.not_as_mounted(), []);
+    assert!(matches!(fs.about().notes[..], [Note::JournalApplied { .. }]), "{:?}", fs.about().notes);
+    for number in 0..FILES {
+        let node = wattle_fs::resolve(&*fs, format!("/folder {number}/file").as_bytes()).unwrap();
+        assert!(common::read(&*fs, node, 0..u64::MAX, 700_000).0 == content(number), "{number}");
+    }
+}

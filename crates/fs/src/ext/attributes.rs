@@ -71,6 +71,12 @@ pub fn value(ext: &Ext, inode: &Inode, name: &[u8]) -> Result<Vec<u8>, Error> {
     }
 }
 
+/// The block of the attributes of an inode; 0 if it has none.
+pub fn block_of(inode: &Inode) -> u64 {
+    let block = le32(&inode.bytes, BLOCK_AT).zip(le16(&inode.bytes, BLOCK_HIGH_AT));
+    block.map_or(0, |(low, high)| u64::from(low) | u64::from(high) << 32)
+}
+
 fn entries(ext: &Ext, inode: &Inode) -> Result<Vec<Entry>, Error> {
     let mut found = Vec::new();
     let damaged = || inode.damaged("its extended attributes are none");
@@ -78,8 +84,7 @@ fn entries(ext: &Ext, inode: &Inode) -> Result<Vec<Entry>, Error> {
     if le32(within, 0) == Some(MAGIC) {
         collect(&within[4..], 0, &mut found).ok_or_else(damaged)?;
     }
-    let block = le32(&inode.bytes, BLOCK_AT).zip(le16(&inode.bytes, BLOCK_HIGH_AT));
-    let block = block.map_or(0, |(low, high)| u64::from(low) | u64::from(high) << 32);
+    let block = block_of(inode);
     if block != 0 {
         let bytes = ext.block(block)?;
         if le32(&bytes, 0) != Some(MAGIC) {

@@ -22,16 +22,27 @@ pub fn list(ext: &Ext, inode: &Inode, each: &mut EachEntry<'_>) -> Result<(), Er
         return inline::entries(inode)?.iter().try_for_each(|bytes| entries(ext, inode, bytes, each));
     }
     let block_bytes = ext.superblock.block_bytes as u64;
-    let range = 0..inode.metadata.size_bytes.next_multiple_of(block_bytes);
-    ext.runs(inode, &range, &mut |run| {
-        let first = run.disk_offset / block_bytes;
-        for block in first..first + run.len / block_bytes {
-            let block = ext.block(block)?;
-            check(ext, inode, &block)?;
-            entries(ext, inode, &block, each)?;
+    let end = inode.metadata.size_bytes.next_multiple_of(block_bytes);
+    let (mut range, mut damage) = (0..end, None);
+    loop {
+        let listed = ext.runs(inode, &range, &mut |run| {
+            let first = run.disk_offset / block_bytes;
+            for block in first..first + run.len / block_bytes {
+                let block = ext.block(block)?;
+                check(ext, inode, &block)?;
+                entries(ext, inode, &block, each)?;
+            }
+            Ok(())
+        });
+        match listed {
+            // What lies behind a part of the map that is damaged is listed all the same.
+            Err(Error::MapPart { to, why }) if range.start < to && to < end => {
+                range.start = to;
+                damage.get_or_insert(why);
+            }
+            listed => return damage.map_or(listed, |why| Err(*why)),
         }
-        Ok(())
-    })
+    }
 }
 
 /// Leaves end in an entry with their checksum. The nodes of hash trees, which have no entries

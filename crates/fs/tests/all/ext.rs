@@ -242,3 +242,71 @@ fn a_descriptor_that_is_not_right_is_taken_from_a_copy() {
         }
     }
 }
+
+/// The blocks of block numbers of a file.
+fn tables_of(image: &Path, path: &str) -> Vec<usize> {
+    let told = program("debugfs").args(["-R", &format!("stat {path}")]).arg(image).output().unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    let tables = told.split(", ").filter_map(|part| part.split_once("IND):"));
+    tables.map(|(_, number)| number.trim().parse().unwrap()).collect()
+}
+
+/// A block of block numbers that was lost, and is zeros in a copy, makes no hole in silence.
+#[test]
+fn block_numbers_that_are_gone_are_no_holes() {
+    use std::os::unix::fs::FileExt;
+    const PIECE: usize = 50_000;
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // Places of one, two and three levels, and holes between them.
+    let pieces = [0, 200 << 10, 1 << 20, 30 << 20, 100 << 20, 101 << 20];
+    let file = fs::File::create(tree.path().join("file")).unwrap();
+    for (seed, at) in pieces.into_iter().enumerate() {
+        file.write_all_at(&common::pattern(seed as u64, PIECE), at).unwrap();
+    }
+    drop(file);
+    let folder = tree.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    for number in 0..600 {
+        fs::write(folder.join(format!("{number:03} {}", "n".repeat(90))), "").unwrap();
+    }
+    for kind in ["ext2", "ext3"] {
+        let Some(path) = made(&dir, tree.path(), &["-t", kind, "-b", "1024", "-O", "^dir_index"]) else {
+            return;
+        };
+        let whole = fs::read(&path).unwrap();
+        let zeroed = |block: usize| {
+            let mut bytes = whole.clone();
+            bytes[block * 1024..(block + 1) * 1024].fill(0);
+            wattle_fs::open(Box::new(bytes), None).unwrap()
+        };
+        let tables = tables_of(&path, "/file");
+        assert!(tables.len() >= 8, "{tables:?}");
+        for table in tables {
+            let fs = zeroed(table);
+            let node = wattle_fs::resolve(&*fs, b"/file").unwrap();
+            assert!(fs.read(node, 0..u64::MAX, &mut |_, _| Ok(())).is_err(), "{kind}, {table}");
+            let mut wrong = 0;
+            for (seed, at) in pieces.into_iter().enumerate() {
+                let mut read = vec![0; PIECE];
+                let range = at..at + PIECE as u64;
+                let found = fs.read(node, range, &mut |offset, bytes| {
+                    read[(offset - at) as usize..][..bytes.len()].copy_from_slice(bytes);
+                    Ok(())
+                });
+                match found {
+                    Ok(()) => assert!(read == common::pattern(seed as u64, PIECE), "{kind}, {table}, {at}"),
+                    Err(_) => wrong += 1,
+                }
+            }
+            assert!((1..pieces.len()).contains(&wrong), "{kind}, {table}: {wrong}");
+        }
+        let [table] = tables_of(&path, "/folder")[..] else { panic!("one table") };
+        let fs = zeroed(table);
+        let (folder, mut names) = (wattle_fs::resolve(&*fs, b"/folder").unwrap(), 0);
+        let listed = fs.list(folder, &mut |_| {
+            names += 1;
+            Ok(())
+        });
+        assert!(listed.is_err() && names > 50, "{names}: {listed:?}");
+    }
+}

@@ -189,11 +189,16 @@ impl Fat {
             _ => DIRECTORY_BYTES_MAX + 1,
         };
         let mut chain = Chain::new(&self.boot, entry.first, most, entry.in_one_piece);
+        let mut delivered = 0_u64;
         while let Some(run) = chain.run(&self.source, &self.boot)? {
             deliver(run.offset, run.len)?;
+            delivered = delivered.saturating_add(run.len);
         }
-        let is_whole = chain.has_ended() || entry.size > 0;
-        if is_whole { Ok(()) } else { Err(damaged(directory, "a directory that does not end")) }
+        match entry.size {
+            0 if !chain.has_ended() => Err(damaged(directory, "a directory that does not end")),
+            size if delivered < size => Err(damaged(directory, "its clusters end before it does")),
+            _ => Ok(()),
+        }
     }
 
     /// Calls `each` for what the entries of a directory come to, and where they are. Damaged ones

@@ -7,6 +7,7 @@ mod btrfs_devices;
 mod census;
 mod common;
 mod cuts;
+mod exfat;
 mod ext;
 mod ext_journal;
 mod fat;

@@ -1,0 +1,134 @@
+//! exFAT: what is damaged in tables and directories, in volumes that are filled here, so that no
+//! driver is needed.
+
+use std::fs;
+
+use crate::common::{image, program, run};
+use wattle_fs::{Error, FileSystem, FsNode, resolve};
+
+const CLUSTER: usize = 4096;
+const END: u32 = 0xffff_ffff;
+/// Entries of a file: file, stream and name.
+const SET: usize = 96;
+
+/// A volume of 8 MiB, of which all clusters from 100 on are free.
+#[derive(Clone)]
+struct Volume {
+    bytes: Vec<u8>,
+    table: usize,
+    heap: usize,
+    root: u32,
+    /// Where the next entries of the root go.
+    next: usize,
+}
+
+impl Volume {
+    /// `None`, said loudly, where there is no mkfs.exfat.
+    fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = image(&dir, "exfat", 8 << 20);
+        run(program("mkfs.exfat").args(["-c", "4K"]).arg(&path))?;
+        let bytes = fs::read(&path).unwrap();
+        let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        let (table, heap) = ((number(80) as usize) << bytes[108], (number(88) as usize) << bytes[108]);
+        let root = number(96);
+        assert!(root < 100);
+        let mut volume = Self { bytes, table, heap, root, next: 0 };
+        volume.next = volume.at(root);
+        while volume.bytes[volume.next] != 0 {
+            volume.next += 32;
+        }
+        Some(volume)
+    }
+
+    fn at(&self, cluster: u32) -> usize {
+        self.heap + (cluster as usize - 2) * CLUSTER
+    }
+
+    fn link(&mut self, cluster: u32, to: u32) {
+        let at = self.table + cluster as usize * 4;
+        self.bytes[at..at + 4].copy_from_slice(&to.to_le_bytes());
+    }
+
+    fn chain(&mut self, clusters: &[u32]) {
+        for pair in clusters.windows(2) {
+            self.link(pair[0], pair[1]);
+        }
+        self.link(clusters[clusters.len() - 1], END);
+    }
+
+    /// An entry of the root for what lies in these clusters, and its content.
+    fn add(&mut self, name: &str, is_directory: bool, clusters: &[u32], content: &[u8]) -> usize {
+        self.chain(clusters);
+        for (cluster, part) in clusters.iter().zip(content.chunks(CLUSTER)) {
+            let at = self.at(*cluster);
+            self.bytes[at..at + part.len()].copy_from_slice(part);
+        }
+        let set = set(name, is_directory, clusters[0], content.len());
+        let at = self.next;
+        self.bytes[at..at + SET].copy_from_slice(&set);
+        self.next += SET;
+        at
+    }
+
+    fn open(&self) -> Box<dyn FileSystem> {
+        wattle_fs::open(Box::new(self.bytes.clone()), None).unwrap()
+    }
+}
+
+/// Entries with a checksum; the clusters are a chain.
+fn set(name: &str, is_directory: bool, first: u32, size: usize) -> [u8; SET] {
+    let mut set = [0; SET];
+    (set[0], set[1], set[32], set[64]) = (0x85, 2, 0xc0, 0xc1);
+    set[4] = if is_directory { 0x10 } else { 0x20 };
+    let name: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    set[35] = (name.len() / 2) as u8;
+    set[66..66 + name.len()].copy_from_slice(&name);
+    set[33] = 1;
+    for at in [40, 56] {
+        set[at..at + 8].copy_from_slice(&(size as u64).to_le_bytes());
+    }
+    set[52..56].copy_from_slice(&first.to_le_bytes());
+    let summed = set.iter().enumerate().filter(|(at, _)| !matches!(at, 2 | 3));
+    let sum = summed.fold(0_u16, |sum, (_, &byte)| sum.rotate_right(1).wrapping_add(byte.into()));
+    set[2..4].copy_from_slice(&sum.to_le_bytes());
+    set
+}
+
+/// Entries of so many empty files.
+fn sets(count: usize) -> Vec<u8> {
+    (0..count).flat_map(|number| set(&format!("file {number:03}"), false, 0, 0)).collect()
+}
+
+/// How many entries a directory has, and why these may not be all.
+fn listed(fs: &dyn FileSystem, directory: FsNode) -> (usize, Result<(), Error>) {
+    let mut found = 0;
+    let listed = fs.list(directory, &mut |_| {
+        found += 1;
+        Ok(())
+    });
+    (found, listed)
+}
+
+/// No two side by side.
+const CLUSTERS: [u32; 6] = [100, 102, 104, 106, 108, 110];
+/// Entries that fill these.
+const FILES: usize = CLUSTERS.len() * CLUSTER / SET;
+
+#[test]
+fn a_directory_whose_clusters_end_too_soon_is_told() {
+    let Some(mut volume) = Volume::new() else { return };
+    volume.add("big", true, &CLUSTERS, &sets(FILES));
+    let fs = volume.open();
+    let (found, told) = listed(&*fs, resolve(&*fs, b"/big").unwrap());
+    told.unwrap();
+    assert_eq!(found, FILES);
+    for cut in 1..CLUSTERS.len() {
+        let mut volume = volume.clone();
+        volume.link(CLUSTERS[cut - 1], END);
+        let fs = volume.open();
+        let (found, told) = listed(&*fs, resolve(&*fs, b"/big").unwrap());
+        assert!(matches!(told, Err(Error::Damaged { .. })), "{cut}: {told:?}");
+        assert_eq!(found, cut * CLUSTER / SET, "what comes before comes out");
+    }
+}

@@ -1,5 +1,7 @@
 //! Chains of clusters: the table says for each cluster which one follows.
 
+use std::collections::BTreeMap;
+
 use crate::bytes::{le16, le32};
 use crate::error::Error;
 use crate::source::{ByteSource, FileRun};
@@ -27,17 +29,52 @@ pub(super) struct ClusterRun {
 #[derive(Debug, Clone)]
 pub(super) struct Chain {
     link: Link,
-    /// More than that are none: the chain is a circle, or longer than what it holds.
+    /// More than that are none: the chain is longer than what it holds.
     left: u64,
     /// The table does not count: they lie side by side.
     in_one_piece: bool,
+    passed: PassedClusters,
+}
+
+/// Clusters of a chain that were passed: none of them may come again.
+#[derive(Debug, Clone, Default)]
+struct PassedClusters {
+    /// The first, and the one behind the last, of those side by side.
+    ranges: BTreeMap<u32, u32>,
+    /// Runs that came when there were ranges enough, and the first cluster of one of these: it
+    /// changes ever more seldom, so that a circle comes back to it.
+    further: u64,
+    mark: Option<u32>,
+}
+
+impl PassedClusters {
+    /// Ranges that are kept at most: some tens of MiB.
+    const RANGES_MAX: usize = 1 << 20;
+
+    fn has(&self, cluster: u32) -> bool {
+        let range = self.ranges.range(..=cluster).next_back();
+        range.is_some_and(|(_, &end)| cluster < end) || self.mark == Some(cluster)
+    }
+
+    fn add(&mut self, first: u32, count: u64) {
+        let end = first.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        let has_room = self.ranges.len() < Self::RANGES_MAX;
+        match self.ranges.range_mut(..first).next_back() {
+            Some((_, before)) if *before == first => *before = end,
+            _ if has_room => _ = self.ranges.insert(first, end),
+            _ => {
+                self.further += 1;
+                self.mark = if self.further.is_power_of_two() { Some(first) } else { self.mark };
+            }
+        }
+    }
 }
 
 impl Chain {
     /// Of at most so many bytes. `in_one_piece` says that they lie side by side without the table.
     pub fn new(boot: &FatBoot, first: u32, bytes: u64, in_one_piece: bool) -> Self {
         let left = bytes.div_ceil(boot.cluster_bytes).min(u64::from(boot.clusters));
-        Self { link: Link::To(first), left, in_one_piece }
+        Self { link: Link::To(first), left, in_one_piece, passed: PassedClusters::default() }
     }
 
     /// The next clusters that lie side by side; `None` at the end of the chain, or once all bytes
@@ -54,6 +91,9 @@ impl Chain {
             return Ok(None);
         }
         let offset = table.offset(first)?;
+        if self.passed.has(first) {
+            return Err(damaged(first, "its chain comes back to it, round in a circle"));
+        }
         let mut count = 1;
         if self.in_one_piece {
             count = self.left;
@@ -64,7 +104,9 @@ impl Chain {
                 && count < self.left
             {
                 match table.follows(last) {
-                    Ok(Link::To(next)) if next == last + 1 && table.offset(next).is_ok() => {
+                    Ok(Link::To(next))
+                        if next == last + 1 && table.offset(next).is_ok() && !self.passed.has(next) =>
+                    {
                         (self.link, count) = (Link::Behind(next), count + 1);
                     }
                     Ok(link) => self.link = link,
@@ -72,6 +114,7 @@ impl Chain {
                 }
             }
         }
+        self.passed.add(first, count);
         self.left -= count;
         Ok(Some(ClusterRun { offset, len: count * boot.cluster_bytes }))
     }
@@ -139,5 +182,33 @@ impl ClusterRun {
     /// As a part of a file that begins at `at` and ends with the file.
     pub fn of_file(self, at: u64, end: u64) -> FileRun {
         FileRun::plain(at, self.offset, self.len.min(end - at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_passed_is_known_and_a_circle_of_any_length_comes_back() {
+        let mut passed = PassedClusters::default();
+        passed.add(10, 3);
+        passed.add(13, 2);
+        passed.add(7, 1);
+        let found: Vec<u32> = (5..18).filter(|&cluster| passed.has(cluster)).collect();
+        assert_eq!((found, passed.ranges.len()), (vec![7, 10, 11, 12, 13, 14], 2));
+        // Ranges enough: the circle is found by the mark.
+        for range in 0..PassedClusters::RANGES_MAX as u32 {
+            passed.add(100 + 2 * range, 1);
+        }
+        let circle: Vec<u32> = (0..777).map(|cluster| 0x0800_0000 + 2 * cluster).collect();
+        let mut chain = circle.iter().cycle();
+        let steps = (0..5000).take_while(|_| {
+            let next = *chain.next().unwrap();
+            let is_new = !passed.has(next);
+            passed.add(next, 1);
+            is_new
+        });
+        assert!((777..5000).contains(&steps.count()));
     }
 }

@@ -282,16 +282,21 @@ impl Fat {
             each(run)?;
         }
         let mut at = followed.runs.last().map_or(0, behind);
-        let mut chain = followed.chain.clone();
+        // Behind the runs that are kept.
+        let mut further = None;
         while at < end.min(range.end) {
+            let is_kept = followed.runs.len() < RUNS_MAX;
+            let chain = match is_kept {
+                true => &mut followed.chain,
+                false => further.get_or_insert_with(|| followed.chain.clone()),
+            };
             let Some(run) = chain.run(&self.source, &self.boot)? else {
                 return Err(damaged(followed.file, "its clusters end before it does"));
             };
             let run = run.of_file(at, end);
             at += run.len;
-            if followed.runs.len() < RUNS_MAX {
+            if is_kept {
                 followed.runs.push(run);
-                followed.chain = chain.clone();
             }
             if let Some(run) = run.within(range) {
                 each(run)?;

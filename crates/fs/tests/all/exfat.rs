@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::common::{image, program, run};
+use crate::common::{image, pattern, program, run};
 use wattle_fs::{Error, FileSystem, FsNode, resolve};
 
 const CLUSTER: usize = 4096;
@@ -130,5 +130,31 @@ fn a_directory_whose_clusters_end_too_soon_is_told() {
         let (found, told) = listed(&*fs, resolve(&*fs, b"/big").unwrap());
         assert!(matches!(told, Err(Error::Damaged { .. })), "{cut}: {told:?}");
         assert_eq!(found, cut * CLUSTER / SET, "what comes before comes out");
+    }
+}
+
+/// What a circle leads back to does not come out again.
+#[test]
+fn a_chain_that_goes_round_in_a_circle_is_told() {
+    let Some(mut volume) = Volume::new() else { return };
+    let content = pattern(1, CLUSTERS.len() * CLUSTER);
+    volume.add("file", false, &CLUSTERS, &content);
+    let others = CLUSTERS.map(|cluster| cluster + 100);
+    volume.add("big", true, &others, &sets(FILES));
+    for (from, to) in [(2, 0), (4, 1), (3, 3)] {
+        let mut volume = volume.clone();
+        volume.link(CLUSTERS[from], CLUSTERS[to]);
+        volume.link(others[from], others[to]);
+        let fs = volume.open();
+        let mut read = Vec::new();
+        let told = fs.read(resolve(&*fs, b"/file").unwrap(), 0..u64::MAX, &mut |_, bytes| {
+            read.extend_from_slice(bytes);
+            Ok(())
+        });
+        assert!(matches!(told, Err(Error::Damaged { .. })), "{told:?}");
+        assert!(read == content[..(from + 1) * CLUSTER], "{from} to {to}");
+        let (found, told) = listed(&*fs, resolve(&*fs, b"/big").unwrap());
+        assert!(matches!(told, Err(Error::Damaged { .. })), "{told:?}");
+        assert_eq!(found, (from + 1) * CLUSTER / SET);
     }
 }

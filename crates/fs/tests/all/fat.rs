@@ -144,3 +144,45 @@ fn zeros_in_a_directory_of_exfat_hide_nothing() {
     let name: Vec<u8> = "file 100".encode_utf16().flat_map(u16::to_le_bytes).collect();
     zeros_in_a_directory_hide_nothing(bytes, b"/", &name);
 }
+
+/// A volume of FAT with this file, whose clusters are the first ones, side by side.
+fn with_file(bits: &str, name: &str, content: &[u8]) -> Option<Vec<u8>> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(&dir, "volume", if bits == "12" { 4 << 20 } else { 40 << 20 });
+    let from = dir.path().join("content");
+    fs::write(&from, content).unwrap();
+    run(program("mkfs.vfat").args(["-F", bits, "-s", "2"]).arg(&path))?;
+    run(Command::new("mcopy").arg("-i").arg(&path).arg(&from).arg(format!("::/{name}")))?;
+    Some(fs::read(&path).unwrap())
+}
+
+/// Where the tables of a volume are, and how long each is.
+fn tables(bytes: &[u8]) -> (Vec<usize>, usize) {
+    let short = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let long = u32::from_le_bytes(bytes[36..40].try_into().unwrap()) as usize;
+    let len = 512 * if short(22) == 0 { long } else { short(22) };
+    ((0..usize::from(bytes[16])).map(|table| 512 * short(14) + table * len).collect(), len)
+}
+
+/// A file whose chain leads back comes out once, and is told.
+#[test]
+fn a_chain_that_goes_round_in_a_circle_is_told() {
+    let content = pattern(1, 20 * 1024);
+    let Some(mut bytes) = with_file("16", "VIDEO.BIN", &content) else { return };
+    for table in tables(&bytes).0 {
+        assert_eq!(bytes[table + 20..table + 22], [11, 0]);
+        bytes[table + 20..table + 22].copy_from_slice(&[5, 0]);
+    }
+    let fs = wattle_fs::open(Box::new(bytes), None).unwrap();
+    let file = wattle_fs::resolve(&*fs, b"/VIDEO.BIN").unwrap();
+    // Again, and a part of it alone.
+    for from in [0, 0, 5000] {
+        let mut read = Vec::new();
+        let told = fs.read(file, from..u64::MAX, &mut |_, part| {
+            read.extend_from_slice(part);
+            Ok(())
+        });
+        assert!(matches!(told, Err(Error::Damaged { structure: "cluster", .. })), "{told:?}");
+        assert!(content[from as usize..].starts_with(&read), "nothing comes twice");
+    }
+}

@@ -200,6 +200,9 @@ pub enum Note {
         /// What is wrong with one of them.
         why: &'static str,
     },
+    /// Of FAT, a file goes on by a copy of the table where the first table ends it too soon or is
+    /// damaged.
+    TableCopy,
     /// It was not unmounted, and has no journal that would say what was being written.
     NoJournal,
     /// It says itself that something in it is wrong.
@@ -284,6 +287,7 @@ impl Note {
                 | Self::HeaderCopy { .. }
                 | Self::BootCopy { .. }
                 | Self::DescriptorCopy { .. }
+                | Self::TableCopy
         )
     }
 
@@ -365,6 +369,10 @@ impl fmt::Display for Note {
                 f,
                 "descriptors of its block groups are not right (of one {why}): copies of them are used, or, where none is right, what \
                  checksums of inodes prove; no kernel mounts it before e2fsck was run"
+            ),
+            Self::TableCopy => f.write_str(
+                "its first table of clusters is not right everywhere: files that it ends too soon are read by another copy of it, which \
+                 a mount does not do",
             ),
             Self::NoJournal => f.write_str(
                 "it was not unmounted and has no journal: what was written last, in the seconds before the crash, may be torn; a mount \

@@ -6,10 +6,11 @@ use crate::bytes::{le16, le32};
 use crate::error::Error;
 use crate::source::{ByteSource, FileRun};
 
+use super::FatEntry;
 use super::boot::{FatBoot, FatKind};
 
 /// Where a chain goes on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Link {
     /// With this cluster.
     To(u32),
@@ -33,6 +34,13 @@ pub(super) struct Chain {
     left: u64,
     /// The table does not count: they lie side by side.
     in_one_piece: bool,
+    /// Only its end tells how long a directory of FAT is, so that a copy which has another one
+    /// makes both doubtful.
+    of_directory: bool,
+    /// The cluster behind which copies of the table first differed, of a directory.
+    doubtful: Option<u32>,
+    /// It went on by another copy of the table than the first.
+    is_copied: bool,
     passed: PassedClusters,
 }
 
@@ -71,10 +79,18 @@ impl PassedClusters {
 }
 
 impl Chain {
-    /// Of at most so many bytes. `in_one_piece` says that they lie side by side without the table.
-    pub fn new(boot: &FatBoot, first: u32, bytes: u64, in_one_piece: bool) -> Self {
+    /// Of what an entry names, of at most so many bytes.
+    pub fn new(boot: &FatBoot, entry: &FatEntry, bytes: u64) -> Self {
         let left = bytes.div_ceil(boot.cluster_bytes).min(u64::from(boot.clusters));
-        Self { link: Link::To(first), left, in_one_piece, passed: PassedClusters::default() }
+        Self {
+            link: Link::To(entry.first),
+            left,
+            in_one_piece: entry.in_one_piece,
+            of_directory: entry.is_directory,
+            doubtful: None,
+            is_copied: false,
+            passed: PassedClusters::default(),
+        }
     }
 
     /// The next clusters that lie side by side; `None` at the end of the chain, or once all bytes
@@ -84,7 +100,7 @@ impl Chain {
         if let Link::Behind(last) = self.link
             && self.left > 0
         {
-            self.link = table.follows(last)?;
+            self.link = self.follows(&table, last)?;
         }
         let Link::To(first) = self.link else { return Ok(None) };
         if self.left == 0 {
@@ -103,10 +119,8 @@ impl Chain {
             while let Link::Behind(last) = self.link
                 && count < self.left
             {
-                match table.follows(last) {
-                    Ok(Link::To(next))
-                        if next == last + 1 && table.offset(next).is_ok() && !self.passed.has(next) =>
-                    {
+                match self.follows(&table, last) {
+                    Ok(Link::To(next)) if next == last + 1 && !self.passed.has(next) => {
                         (self.link, count) = (Link::Behind(next), count + 1);
                     }
                     Ok(link) => self.link = link,
@@ -117,6 +131,47 @@ impl Chain {
         self.passed.add(first, count);
         self.left -= count;
         Ok(Some(ClusterRun { offset, len: count * boot.cluster_bytes }))
+    }
+
+    /// What follows a cluster, by all copies of the table. A file has a size: where one copy goes
+    /// on before that is reached and another one does not, the first of them is right.
+    fn follows(&mut self, table: &Table<'_>, cluster: u32) -> Result<Link, Error> {
+        let (first, others) = table.boot.tables.split_first().ok_or(Error::Unrecognised)?;
+        let mut chosen = table.follows(*first, cluster);
+        for other in others {
+            let other = table.follows(*other, cluster);
+            let (is_other, is_doubtful) = match (&chosen, &other) {
+                (Ok(chosen), Ok(other)) if chosen == other => (false, false),
+                // What cannot be read is nowhere else.
+                (Err(Error::Read { .. }), Ok(_)) => (true, false),
+                (_, Err(Error::Read { .. })) => (false, false),
+                (Ok(Link::To(_)), Ok(Link::To(_))) if !self.of_directory => {
+                    return Err(damaged(cluster, "copies of the table have other clusters behind it"));
+                }
+                (Ok(Link::To(_)), _) => (false, true),
+                (_, Ok(Link::To(_))) | (Err(_), Ok(_)) => (true, true),
+                _ => (false, false),
+            };
+            self.is_copied |= is_other && is_doubtful;
+            if is_doubtful && self.of_directory {
+                self.doubtful.get_or_insert(cluster);
+            }
+            chosen = if is_other { other } else { chosen };
+        }
+        chosen
+    }
+
+    /// Whether it went on where the first table does not, as Linux would not.
+    pub fn is_copied(&self) -> bool {
+        self.is_copied
+    }
+
+    /// Of a directory, that copies of the table differ about it.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.doubtful {
+            Some(cluster) => Err(damaged(cluster, "copies of the table differ about what follows it")),
+            None => Ok(()),
+        }
     }
 
     /// Whether the table says that it ends where the last run did.
@@ -140,7 +195,8 @@ impl Table<'_> {
         }
     }
 
-    fn follows(&self, cluster: u32) -> Result<Link, Error> {
+    /// What follows a cluster by the copy of the table that begins there.
+    fn follows(&self, table: u64, cluster: u32) -> Result<Link, Error> {
         let number = u64::from(cluster);
         let (at, len) = match self.boot.kind {
             FatKind::Fat12 => (number + number / 2, 2),
@@ -148,15 +204,10 @@ impl Table<'_> {
             FatKind::Fat32 | FatKind::ExFat => (number * 4, 4),
         };
         let mut entry = [0; 4];
-        let mut read = Ok(());
-        // A copy of the table is as good.
-        for table in &self.boot.tables {
-            read = self.source.read(table + at, &mut entry[..len]);
-            if read.is_ok() {
-                break;
-            }
+        self.source.read(table + at, &mut entry[..len])?;
+        if entry == [0xff; 4] && self.is_erased(table + at)? {
+            return Err(damaged(cluster, "it is in a part of the table that is erased: all of it is 0xff"));
         }
-        read?;
         let (short, long) = (le16(&entry, 0).unwrap_or(0), le32(&entry, 0).unwrap_or(0));
         let (next, bad) = match self.boot.kind {
             FatKind::Fat12 if number % 2 == 0 => (u32::from(short & 0xfff), 0xff7),
@@ -169,8 +220,17 @@ impl Table<'_> {
             0 | 1 => Err(damaged(cluster, "it is in a file and marked as free")),
             next if next == bad => Err(damaged(cluster, "it is in a file and marked as bad")),
             next if next > bad => Ok(Link::End),
-            next => Ok(Link::To(next)),
+            next => self.offset(next).map(|_| Link::To(next)),
         }
+    }
+
+    /// Whether all of a sector is ones, as flash memory returns what it lost. Entries of 32 bits
+    /// that end chains, one behind the other, are none: of FAT32 they have four bits less, and
+    /// exFAT has none for a file of one cluster.
+    fn is_erased(&self, at: u64) -> Result<bool, Error> {
+        const SECTOR_BYTES: u64 = 512;
+        let sector = self.source.bytes(at / SECTOR_BYTES * SECTOR_BYTES, SECTOR_BYTES as usize)?;
+        Ok(sector.iter().all(|&byte| byte == 0xff))
     }
 }
 

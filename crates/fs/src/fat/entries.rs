@@ -17,6 +17,8 @@ mod attributes {
     pub const READ_ONLY: u8 = 0x01;
     pub const VOLUME: u8 = 0x08;
     pub const DIRECTORY: u8 = 0x10;
+    /// None has these.
+    pub const RESERVED: u8 = 0xc0;
     /// A part of a long name: read-only, hidden, system and volume at once.
     pub const LONG_NAME: u8 = 0x0f;
 }
@@ -79,9 +81,11 @@ impl LongName {
     }
 }
 
-/// An entry of FAT. Only FAT32 has numbers of clusters that are longer than 16 bits: of the others
-/// OS/2 keeps something else there.
-pub(super) fn fat(entry: &[u8], is_32: bool, long: &mut LongName) -> Step {
+/// An entry of FAT. A label is one of the root, and has no data: what says that it is one and is
+/// not was a file or directory, or is in a sector that was lost: all of it is ones where flash
+/// memory was erased. Only FAT32 has numbers of clusters that are longer than 16 bits: of the
+/// others OS/2 keeps something else there.
+pub(super) fn fat(entry: &[u8], is_32: bool, in_root: bool, long: &mut LongName) -> Step {
     const DELETED: u8 = 0xe5;
     if matches!(entry[0], 0 | DELETED) {
         *long = LongName::default();
@@ -94,6 +98,12 @@ pub(super) fn fat(entry: &[u8], is_32: bool, long: &mut LongName) -> Step {
     }
     let long_name = long.of(entry);
     if bits & attributes::VOLUME != 0 {
+        let is_label = in_root
+            && bits & (attributes::DIRECTORY | attributes::RESERVED) == 0
+            && entry[26..ENTRY_BYTES].iter().all(|&byte| byte == 0);
+        if !is_label {
+            return Step::Damaged("an entry that says it is a label, and cannot be one");
+        }
         return Step::Label(of_dos(super::trimmed(&entry[..11]), false).into_bytes());
     }
     if entry[0] == b'.' && matches!(&entry[..2], b". " | b"..") {

@@ -12,7 +12,7 @@ mod boot;
 mod chain;
 mod entries;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -92,6 +92,8 @@ pub struct Fat {
     listed: RefCell<BTreeMap<u64, Option<FatEntry>>>,
     /// What is known of the file that was read last: a chain is followed from its start on.
     last: RefCell<Option<FollowedFile>>,
+    /// Whether a file went on by another copy of the table than the first.
+    is_copied: Cell<bool>,
 }
 
 /// A file whose chain was followed up to somewhere.
@@ -118,8 +120,8 @@ impl Fat {
         let mut uuid = [0; 16];
         uuid[..4].copy_from_slice(&boot.serial.to_be_bytes());
         let about = About { kind, label: boot.label.clone(), uuid, size_bytes: boot.size_bytes, notes };
-        let (listed, last) = Default::default();
-        let mut fat = Self { source, boot, about, listed, last };
+        let (listed, last, is_copied) = Default::default();
+        let mut fat = Self { source, boot, about, listed, last, is_copied };
         // It is not worth an error.
         if let Ok(Some(label)) = fat.label() {
             fat.about.label = label;
@@ -188,7 +190,7 @@ impl Fat {
             FatKind::ExFat => EXFAT_DIRECTORY_BYTES_MAX + 1,
             _ => DIRECTORY_BYTES_MAX + 1,
         };
-        let mut chain = Chain::new(&self.boot, entry.first, most, entry.in_one_piece);
+        let mut chain = Chain::new(&self.boot, &entry, most);
         let mut delivered = 0_u64;
         while let Some(run) = chain.run(&self.source, &self.boot)? {
             deliver(run.offset, run.len)?;
@@ -197,7 +199,7 @@ impl Fat {
         match entry.size {
             0 if !chain.has_ended() => Err(damaged(directory, "a directory that does not end")),
             size if delivered < size => Err(damaged(directory, "its clusters end before it does")),
-            _ => Ok(()),
+            _ => chain.check(),
         }
     }
 
@@ -224,7 +226,7 @@ impl Fat {
                     }
                     kind => {
                         first = at;
-                        entries::fat(entry, kind == FatKind::Fat32, &mut long)
+                        entries::fat(entry, kind == FatKind::Fat32, directory == ROOT, &mut long)
                     }
                 };
                 match step {
@@ -261,7 +263,7 @@ impl Fat {
         let mut followed = last.unwrap_or_else(|| FollowedFile {
             file: file.inode,
             runs: Vec::new(),
-            chain: Chain::new(&self.boot, entry.first, end, entry.in_one_piece),
+            chain: Chain::new(&self.boot, &entry, end),
         });
         let done = self.follow(&mut followed, end, range, each);
         self.last.replace(Some(followed));
@@ -293,6 +295,9 @@ impl Fat {
             let Some(run) = chain.run(&self.source, &self.boot)? else {
                 return Err(damaged(followed.file, "its clusters end before it does"));
             };
+            if chain.is_copied() {
+                self.is_copied.set(true);
+            }
             let run = run.of_file(at, end);
             at += run.len;
             if is_kept {
@@ -313,6 +318,11 @@ fn damaged(at: u64, what: &'static str) -> Error {
 impl FileSystem for Fat {
     fn about(&self) -> &About {
         &self.about
+    }
+
+    fn not_as_mounted(&self) -> Vec<Note> {
+        let told = self.about.notes.iter().copied().filter(|note| note.differs_from_a_mount());
+        told.chain(self.is_copied.get().then_some(Note::TableCopy)).collect()
     }
 
     fn root(&self) -> FsNode {

@@ -158,3 +158,34 @@ fn a_chain_that_goes_round_in_a_circle_is_told() {
         assert_eq!(found, (from + 1) * CLUSTER / SET);
     }
 }
+
+/// A sector of the table that is all ones, as flash memory returns what it lost, ends no chain.
+#[test]
+fn an_erased_sector_of_the_table_is_told() {
+    let Some(mut volume) = Volume::new() else { return };
+    volume.add("first", false, &CLUSTERS, &pattern(1, CLUSTERS.len() * CLUSTER));
+    let root = volume.root;
+    // The root goes on in other clusters, in another sector of the table.
+    volume.chain(&[root, 140, 142]);
+    let more = sets(2 * CLUSTER / SET);
+    let end = volume.at(root) + CLUSTER;
+    for at in (volume.next..end).step_by(32) {
+        // Deleted ones.
+        volume.bytes[at] = 5;
+    }
+    for (cluster, part) in [140, 142].into_iter().zip(more.chunks(CLUSTER)) {
+        let at = volume.at(cluster);
+        volume.bytes[at..at + part.len()].copy_from_slice(part);
+    }
+    let fs = volume.open();
+    let (found, told) = listed(&*fs, fs.root());
+    told.unwrap();
+    assert_eq!(found, 1 + 2 * CLUSTER / SET);
+    // That of clusters 128 to 255.
+    let sector = volume.table + 512;
+    volume.bytes[sector..sector + 512].fill(0xff);
+    let fs = volume.open();
+    let (found, told) = listed(&*fs, fs.root());
+    assert!(matches!(told, Err(Error::Damaged { structure: "cluster", .. })), "{told:?}");
+    assert_eq!(found, 1 + CLUSTER / SET);
+}

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::common::{image, pattern, program, run};
-use wattle_fs::Error;
+use wattle_fs::{Error, FileKind, FileSystem};
 
 /// A sector of zeros in a directory, as a copy has it where a drive could not be read, is told, and
 /// hides no entry of another sector. `marker` is in the sector that is zeroed.
@@ -61,10 +61,12 @@ fn long_chains_are_followed_once() {
     }
     let damaged = order[clusters - 100];
     bytes[table + order[clusters - 1] * 4..][..4].copy_from_slice(&0x0fff_ffff_u32.to_le_bytes());
+    bytes[table + damaged * 4..][..4].fill(0);
     let entry = bytes.windows(11).position(|part| part == b"F          ").unwrap();
     bytes[entry + 26..entry + 28].copy_from_slice(&(order[0] as u16).to_le_bytes());
-    bytes[table + damaged * 4..][..4].fill(0);
     assert!(table_bytes > clusters * 4);
+    // The tables are copies of each other.
+    bytes.copy_within(table..table + table_bytes, table + table_bytes);
     let fs = wattle_fs::open(Box::new(bytes), None).unwrap();
     let file = wattle_fs::resolve(&*fs, b"/F").unwrap();
     let began = std::time::Instant::now();
@@ -97,11 +99,14 @@ fn a_directory_of_fat_that_is_full_is_whole() {
     let (reserved, tables) =
         (usize::from(u16::from_le_bytes([bytes[14], bytes[15]])), usize::from(bytes[16]));
     let (table, heap) = (reserved * 512, (reserved + tables * number(36)) * 512);
+    let tables = [table, table + number(36) * 512];
     // It has cluster 3, and gets those that follow.
     let clusters = 65_536 / 16;
     for ix in 0..clusters as u32 {
         let next = if ix + 1 == clusters as u32 { 0x0fff_ffff } else { ix + 4 };
-        bytes[table + (ix as usize + 3) * 4..][..4].copy_from_slice(&next.to_le_bytes());
+        for table in tables {
+            bytes[table + (ix as usize + 3) * 4..][..4].copy_from_slice(&next.to_le_bytes());
+        }
     }
     for ix in 2..65_536 {
         let entry = &mut bytes[heap + 512 + ix * 32..][..32];
@@ -184,5 +189,101 @@ fn a_chain_that_goes_round_in_a_circle_is_told() {
         });
         assert!(matches!(told, Err(Error::Damaged { structure: "cluster", .. })), "{told:?}");
         assert!(content[from as usize..].starts_with(&read), "nothing comes twice");
+    }
+}
+
+/// All files by path, those that cannot be read left out, and whether something was told.
+fn shown(fs: &dyn FileSystem) -> (BTreeMap<Vec<u8>, Vec<u8>>, bool) {
+    let (mut files, mut told, mut left) = (BTreeMap::new(), false, vec![(Vec::new(), fs.root())]);
+    while let Some((path, node)) = left.pop() {
+        let Ok(metadata) = fs.metadata(node) else {
+            told = true;
+            continue;
+        };
+        if metadata.kind == FileKind::Directory {
+            let listed = fs.list(node, &mut |entry| {
+                left.push(([&path[..], b"/", &entry.name].concat(), entry.node));
+                Ok(())
+            });
+            told |= listed.is_err();
+            continue;
+        }
+        // What an entry that is none says of its size may be anything.
+        let mut bytes = vec![0; metadata.size_bytes.min(1 << 20) as usize];
+        let read = fs.read(node, 0..1 << 20, &mut |at, part| {
+            bytes[at as usize..at as usize + part.len()].copy_from_slice(part);
+            Ok(())
+        });
+        match read {
+            Ok(()) => _ = files.insert(path, bytes),
+            Err(_) => told = true,
+        }
+    }
+    (files, told || !fs.not_as_mounted().is_empty())
+}
+
+/// A sector of ones, as flash memory returns what it lost, in a directory or a table of clusters.
+#[test]
+fn erased_sectors_hide_nothing_in_silence() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for folder in ["e", "f"] {
+        fs::create_dir(tree.path().join(folder)).unwrap();
+        for number in 0..60 {
+            let file = tree.path().join(folder).join(format!("file number {number}"));
+            fs::write(file, pattern(number, 700 + number as usize * 20)).unwrap();
+        }
+    }
+    fs::write(tree.path().join("large"), pattern(99, 200_000)).unwrap();
+    for (bits, size) in [("12", 2 << 20), ("16", 8 << 20), ("32", 40 << 20)] {
+        let path = image(&dir, bits, size);
+        if run(program("mkfs.vfat").args(["-F", bits, "-s", "1", "-n", "STICK"]).arg(&path)).is_none() {
+            return;
+        }
+        let all = fs::read_dir(tree.path()).unwrap().map(|entry| entry.unwrap().path());
+        if run(Command::new("mcopy").arg("-i").arg(&path).arg("-s").args(all).arg("::/")).is_none() {
+            return;
+        }
+        let whole = fs::read(&path).unwrap();
+        let erased = |at: usize| {
+            let mut bytes = whole.clone();
+            bytes[at..at + 512].fill(0xff);
+            shown(&*wattle_fs::open(Box::new(bytes), None).unwrap())
+        };
+        let fs = wattle_fs::open(Box::new(whole.clone()), None).unwrap();
+        let (expected, told) = shown(&*fs);
+        assert_eq!((expected.len(), told), (121, false));
+        let mut sectors = std::collections::BTreeSet::new();
+        for directory in [&b"/"[..], b"/e", b"/f"] {
+            let directory = wattle_fs::resolve(&*fs, directory).unwrap();
+            fs.list(directory, &mut |entry| {
+                sectors.insert(entry.node.inode as usize / 512 * 512);
+                Ok(())
+            })
+            .unwrap();
+        }
+        assert!(sectors.len() >= 10);
+        for sector in sectors {
+            let (found, told) = erased(sector);
+            assert!(told || found == expected, "FAT{bits}, directory, {sector}");
+        }
+        let (tables, _) = tables(&whole);
+        let used = (0..600 * bits.parse::<usize>().unwrap() / 8).step_by(512);
+        for (table, at) in tables.iter().flat_map(|table| used.clone().map(move |at| (*table, table + at))) {
+            let (found, told) = erased(at);
+            // An entry of 12 bits may lie in two sectors: then half of it names another cluster.
+            let lacking = expected.len() - found.len();
+            assert!(lacking <= usize::from(bits == "12" && told), "FAT{bits}, table at {table}, {at}");
+            assert!(found.iter().all(|(path, bytes)| expected[path] == *bytes), "FAT{bits}, {table}, {at}");
+            assert!(told || table != tables[0] || at == tables[0], "FAT{bits}, {at}: a mount shows less");
+        }
+        // In both tables: nothing tells what was there.
+        for at in used {
+            let mut bytes = whole.clone();
+            for table in &tables {
+                bytes[table + at..][..512].fill(0xff);
+            }
+            let (found, told) = shown(&*wattle_fs::open(Box::new(bytes), None).unwrap());
+            assert!(told || found == expected || bits != "32", "FAT{bits}, both tables, {at}");
+        }
     }
 }

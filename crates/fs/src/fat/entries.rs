@@ -187,13 +187,15 @@ impl ExFatSet {
     pub fn broken_by(&self, entry: &[u8]) -> Option<&'static str> {
         match (is_part(entry), self.is_begun()) {
             (false, true) => Some(NOT_WHOLE),
-            (true, false) if !self.is_unknown => Some("the first of its entries is missing"),
+            (true, false) if !self.is_unknown || entry[0] == kinds::STREAM => {
+                Some("the first of its entries is missing")
+            }
             _ => None,
         }
     }
 
-    /// Takes in an entry.
-    pub fn take(&mut self, entry: &[u8]) -> Step {
+    /// Takes in an entry, of the root or another directory.
+    pub fn take(&mut self, entry: &[u8], in_root: bool) -> Step {
         match entry[0] {
             0 => {
                 *self = Self::default();
@@ -210,7 +212,7 @@ impl ExFatSet {
                 return Step::Skip;
             }
             _ if is_part(entry) && !self.is_begun() => return Step::Skip,
-            kinds::LABEL => {
+            kinds::LABEL if in_root => {
                 *self = Self::default();
                 let len = usize::from(entry[1]).min(11) * 2;
                 return Step::Label(of_utf16(units(&entry[2..2 + len])));
@@ -222,7 +224,11 @@ impl ExFatSet {
             // A deleted one, or one of the volume.
             kind => {
                 *self = Self { is_unknown: kind & IN_USE != 0, ..Self::default() };
-                return Step::Skip;
+                let is_known = matches!(kind, kinds::BITMAP | kinds::LETTERS) && in_root;
+                return match kind & (IN_USE | BENIGN) == IN_USE && !is_known {
+                    true => Step::Damaged("an entry of an unknown kind that must not be passed over"),
+                    false => Step::Skip,
+                };
             }
         }
         self.sum = add_to_sum(self.sum, entry);
@@ -257,6 +263,9 @@ const SET_SUM: std::ops::Range<usize> = 2..4;
 /// Bits of the kinds of entries of exFAT.
 const IN_USE: u8 = 0x80;
 const SECONDARY: u8 = 0x40;
+/// What does not know one passes it over with all that belongs to it; of others the whole directory
+/// is in question.
+const BENIGN: u8 = 0x20;
 
 /// Whether an entry is in use and belongs to one before it.
 fn is_part(entry: &[u8]) -> bool {
@@ -287,6 +296,8 @@ pub(super) fn seal(image: &mut [u8]) {
 
 /// Kinds of entries of exFAT; the high bit says that they are in use.
 mod kinds {
+    pub const BITMAP: u8 = 0x81;
+    pub const LETTERS: u8 = 0x82;
     pub const LABEL: u8 = 0x83;
     pub const FILE: u8 = 0x85;
     pub const STREAM: u8 = 0xc0;

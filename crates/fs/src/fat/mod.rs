@@ -222,7 +222,7 @@ impl Fat {
                             each(first, Step::Damaged(what))?;
                         }
                         first = if ExFatSet::is_first(entry) { at } else { first };
-                        set.take(entry)
+                        set.take(entry, directory == ROOT)
                     }
                     kind => {
                         first = at;

@@ -189,3 +189,39 @@ fn an_erased_sector_of_the_table_is_told() {
     assert!(matches!(told, Err(Error::Damaged { structure: "cluster", .. })), "{told:?}");
     assert_eq!(found, 1 + CLUSTER / SET);
 }
+
+/// What makes an entry one of an unknown kind hides no file in silence; only what says that it may
+/// be passed over is.
+#[test]
+fn an_entry_of_an_unknown_kind_is_told() {
+    let Some(mut volume) = Volume::new() else { return };
+    let first = volume.add("first", false, &CLUSTERS, b"");
+    volume.add("second", false, &[120], b"");
+    let fs = volume.open();
+    assert!(matches!(listed(&*fs, fs.root()), (2, Ok(()))));
+    // The file's own kind by one bit each, and others: 0x85 is the file.
+    for kind in [0x84, 0x87, 0x81, 0x8d, 0x95, 0xa5, 0x80, 0x83] {
+        let mut volume = volume.clone();
+        volume.bytes[first] = kind;
+        let fs = volume.open();
+        let (found, told) = listed(&*fs, fs.root());
+        assert!(matches!(told, Err(Error::Damaged { .. })), "{kind:#x}: {told:?}");
+        assert_eq!(found, 1, "{kind:#x}");
+    }
+    // One that may be passed over, with what belongs to it.
+    let at = volume.next;
+    (volume.bytes[at], volume.bytes[at + 1], volume.bytes[at + 32]) = (0xa8, 1, 0xe1);
+    let fs = volume.open();
+    let (found, told) = listed(&*fs, fs.root());
+    told.unwrap();
+    assert_eq!(found, 2);
+    // Those of the volume are in the root alone.
+    let mut content = sets(2);
+    content[..32].fill(0);
+    content[0] = 0x81;
+    volume.next += 64;
+    volume.add("folder", true, &[122], &content);
+    let fs = volume.open();
+    let (_, told) = listed(&*fs, resolve(&*fs, b"/folder").unwrap());
+    assert!(matches!(told, Err(Error::Damaged { .. })), "{told:?}");
+}

@@ -32,7 +32,7 @@ use record::{
     Attribute, AttributeBody, ClusterExtent, Outside, damaged, flags, kinds, mend, record_of, sequence_of,
 };
 use reparse::{INTERIX_BYTES_MAX, ReparsePoint};
-use volume::{BLOCK_BYTES_MAX, NtfsFile, NtfsVolume};
+use volume::{BLOCK_BYTES_MAX, NtfsFile, NtfsVolume, TORN};
 
 /// Records of the volume's own files.
 mod own {
@@ -220,12 +220,12 @@ impl Ntfs {
     /// Calls `each` with what of an attribute lies on clusters as it is, in order.
     fn plain_runs(
         &self,
+        record: u64,
         outside: &Outside,
         range: &Range<u64>,
         each: &mut dyn FnMut(FileRun) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let end = outside.written.min(outside.size);
-        let covered = outside.extents.last().map_or(0, |last| last.vcn + last.count);
         for extent in &outside.extents {
             let Some(lcn) = extent.lcn else { continue };
             let bytes = |clusters: u64| clusters.saturating_mul(self.volume.cluster_bytes);
@@ -235,12 +235,21 @@ impl Ntfs {
                 each(run)?;
             }
         }
-        match covered.saturating_mul(self.volume.cluster_bytes) < end {
-            true => Err(Error::Damaged {
-                structure: "NTFS record",
-                at: covered,
-                what: "its clusters end before its data does",
-            }),
+        self.check_clusters(record, outside, range)
+    }
+
+    /// That the clusters of an attribute are all known, as far as a range of it reaches.
+    fn check_clusters(&self, record: u64, outside: &Outside, range: &Range<u64>) -> Result<(), Error> {
+        if outside.is_torn {
+            return Err(damaged(record, TORN));
+        }
+        let to = outside.written.min(outside.size);
+        let covered = outside.extents.last().map_or(0, |last| last.vcn + last.count);
+        match covered.saturating_mul(self.volume.cluster_bytes) < to.min(range.end) {
+            true => {
+                let why = Box::new(damaged(record, "its clusters end before its data does"));
+                Err(Error::MapPart { to, why })
+            }
             false => Ok(()),
         }
     }
@@ -295,7 +304,7 @@ impl Ntfs {
                 next += 1;
             }
         }
-        Ok(())
+        self.check_clusters(record, outside, range)
     }
 
     /// The data of a compressed attribute.
@@ -494,9 +503,8 @@ impl FileSystem for Ntfs {
             AttributeBody::Outside(outside) if data.flags & flags::COMPRESSED != 0 => {
                 self.unpack(file.record, outside, &range, each)
             }
-            AttributeBody::Outside(outside) => {
-                self.plain_runs(outside, &range, &mut |run| self.volume.source.deliver(run, each))
-            }
+            AttributeBody::Outside(outside) => self
+                .plain_runs(file.record, outside, &range, &mut |run| self.volume.source.deliver(run, each)),
         }
     }
 
@@ -527,7 +535,7 @@ impl FileSystem for Ntfs {
                     },
                 )
             }
-            AttributeBody::Outside(outside) => self.plain_runs(outside, &(0..u64::MAX), each),
+            AttributeBody::Outside(outside) => self.plain_runs(file.record, outside, &(0..u64::MAX), each),
         }
     }
 

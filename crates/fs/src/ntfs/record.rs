@@ -81,6 +81,9 @@ pub(super) struct Outside {
     pub written: u64,
     /// Clusters that are compressed together, as a power of two; 0 for none.
     pub unit_log: u8,
+    /// Its extents do not end where a record says that they do: which of them are right is not
+    /// known.
+    pub is_torn: bool,
 }
 
 impl Outside {
@@ -160,8 +163,13 @@ fn attribute(kind: u32, bytes: &[u8]) -> Option<Attribute> {
         // Sizes are told by the first piece alone.
         let first = lowest == 0;
         let size = |at| le64(bytes, at).filter(|size| *size <= SIZE_MAX);
+        let extents = extents(bytes.get(pairs_at..)?, lowest)?;
+        let end = extents.last().map_or(lowest, |last| last.vcn + last.count);
+        // The number of the last cluster; what tells of none has 0 there, too.
+        let highest = le64(bytes, 24)?;
         let outside = Outside {
-            extents: extents(bytes.get(pairs_at..)?, lowest)?,
+            extents,
+            is_torn: highest != 0 && highest.wrapping_add(1) != end,
             size: if first { size(48)? } else { 0 },
             written: if first { size(56)? } else { 0 },
             unit_log: u8_at(bytes, 34)?,

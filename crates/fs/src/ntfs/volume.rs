@@ -15,6 +15,9 @@ const MAGIC: &[u8] = b"NTFS    ";
 const FILE: [u8; 4] = *b"FILE";
 /// The largest record and the largest block of an index.
 pub(super) const BLOCK_BYTES_MAX: usize = 64 << 10;
+/// What is wrong with an attribute whose extents do not fit together.
+pub(super) const TORN: &str =
+    "the clusters of an attribute do not end where they should, and which are right is not known";
 /// The longest list of attributes, and the most records that one file has: what Windows allows.
 const LIST_BYTES_MAX: u64 = 256 << 10;
 
@@ -256,6 +259,7 @@ impl NtfsVolume {
     pub fn whole(&self, record: u64, attribute: &Attribute, bytes_max: u64) -> Result<Vec<u8>, Error> {
         match &attribute.body {
             AttributeBody::Resident(bytes) => Ok(bytes.clone()),
+            AttributeBody::Outside(outside) if outside.is_torn => Err(damaged(record, TORN)),
             AttributeBody::Outside(outside) if outside.size <= bytes_max => {
                 let mut bytes = vec![0; outside.size as usize];
                 let written = outside.written.min(outside.size) as usize;
@@ -335,9 +339,10 @@ fn joined(mut attributes: Vec<Attribute>) -> Result<Vec<Attribute>, &'static str
         match (first, found.body) {
             (Some(AttributeBody::Outside(first)), AttributeBody::Outside(piece)) => {
                 let end = first.extents.last().map_or(0, |last| last.vcn + last.count);
-                if end != found.lowest {
+                if found.lowest < end {
                     return Err("pieces of an attribute do not follow each other");
                 }
+                first.is_torn |= piece.is_torn || end != found.lowest;
                 first.extents.extend(piece.extents);
             }
             _ => return Err("a piece of an attribute has no beginning"),

@@ -193,7 +193,7 @@ fn a_chain_that_goes_round_in_a_circle_is_told() {
 }
 
 /// All files by path, those that cannot be read left out, and whether something was told.
-fn shown(fs: &dyn FileSystem) -> (BTreeMap<Vec<u8>, Vec<u8>>, bool) {
+pub fn shown(fs: &dyn FileSystem) -> (BTreeMap<Vec<u8>, Vec<u8>>, bool) {
     let (mut files, mut told, mut left) = (BTreeMap::new(), false, vec![(Vec::new(), fs.root())]);
     while let Some((path, node)) = left.pop() {
         let Ok(metadata) = fs.metadata(node) else {

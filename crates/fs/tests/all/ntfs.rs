@@ -1,11 +1,15 @@
 //! NTFS: what is damaged, or stands for what is elsewhere, is told.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use crate::common::{image, pattern, program, run, unmount};
+use crate::fat::shown;
 use tempfile::TempDir;
-use wattle_fs::{Error, FileSystem, resolve};
+use wattle_fs::{Error, FileSystem, ReadAt, resolve};
 
 /// An image that ntfs-3g filled. `None`, said loudly, where that cannot be.
 fn filled(dir: &TempDir, work: impl FnOnce(&Path)) -> Option<PathBuf> {
@@ -101,4 +105,103 @@ fn data_that_is_elsewhere_is_never_zeros() {
         }
         assert!(read(&*fs, &format!("/whole {tag:08x}")).unwrap() == whole, "{tag:08x}");
     }
+}
+
+/// An image with some bytes in another form.
+struct Patched(Rc<Vec<u8>>, usize, Vec<u8>);
+
+impl ReadAt for Patched {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(offset, into)?;
+        for (at, byte) in (self.1..).zip(&self.2) {
+            if let Some(at) = at.checked_sub(offset as usize).filter(|at| *at < into.len()) {
+                into[at] = *byte;
+            }
+        }
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+}
+
+fn number(bytes: &[u8], at: usize, len: usize) -> usize {
+    bytes[at..at + len].iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte))
+}
+
+/// Where attributes of this kind are, in records of users' files. None of them crosses a sector's
+/// end there.
+fn attributes_of(image: &[u8], kind: usize) -> Vec<usize> {
+    let table = number(image, 48, 8) * number(image, 11, 2) * usize::from(image[13]);
+    let records = (table + 24 * 1024..image.len() - 1024).step_by(1024);
+    let mut found = Vec::new();
+    for record in records.take_while(|at| image[*at..].starts_with(b"FILE")) {
+        let mut at = record + number(image, record + 20, 2);
+        while at < record + 1000 && number(image, at, 4) != 0xffff_ffff {
+            let len = number(image, at + 4, 4);
+            found.extend((number(image, at, 4) == kind).then_some(at));
+            at += len.max(8);
+        }
+    }
+    found
+}
+
+fn shown_with(image: &Rc<Vec<u8>>, at: usize, bytes: &[u8]) -> (BTreeMap<Vec<u8>, Vec<u8>>, bool) {
+    let patched = Patched(image.clone(), at, bytes.to_vec());
+    shown(&*wattle_fs::open(Box::new(patched), None).unwrap())
+}
+
+/// A list of clusters that ends early, or counts others than there are, makes no zeros in silence:
+/// of files, compressed or not, and of directories.
+#[test]
+fn clusters_that_are_not_all_there_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = filled(&dir, |at| {
+        let packed = at.join("packed");
+        fs::create_dir(&packed).unwrap();
+        let attribute = ["-h", "-n", "system.ntfs_attrib_be", "-v", "0x00000810"];
+        run(program("setfattr").args(attribute).arg(&packed)).unwrap();
+        let text = b"the same again, and again. ".repeat(4000);
+        let mixed = [&text[..], &pattern(6, 100_000), &vec![0; 100_000], b"end"].concat();
+        fs::write(packed.join("mixed"), mixed).unwrap();
+        // Two that grow in turn lie in pieces, with holes.
+        let files = [0, 1].map(|ix| fs::File::create(at.join(format!("pieces {ix}"))).unwrap());
+        for piece in 0..20_u64 {
+            for (ix, file) in files.iter().enumerate() {
+                file.write_all_at(&pattern(piece * 2 + ix as u64, 4096), piece * 12_288).unwrap();
+            }
+        }
+        let many = at.join("many");
+        fs::create_dir(&many).unwrap();
+        for ix in 0..200 {
+            fs::write(many.join(format!("entry number {ix}")), ix.to_string()).unwrap();
+        }
+    });
+    let Some(path) = made else { return };
+    let image = Rc::new(fs::read(path).unwrap());
+    let (expected, told) = shown_with(&image, 0, &[]);
+    assert_eq!((expected.len(), told), (203, false));
+    let mut changed = 0;
+    for attribute in [0x80, 0xa0].into_iter().flat_map(|kind| attributes_of(&image, kind)) {
+        if image[attribute + 8] == 0 {
+            continue;
+        }
+        let mut pair = attribute + number(&image, attribute + 32, 2);
+        while image[pair] != 0 {
+            let more = [image[pair + 1] + 1];
+            for (at, bytes) in [(pair, &[0][..]), (pair + 1, &more)] {
+                if at % 512 >= 510 {
+                    continue;
+                }
+                let (found, told) = shown_with(&image, at, bytes);
+                assert!(told, "the pair at {pair}, byte {at}: {} of {}", found.len(), expected.len());
+                // All other files come out.
+                assert!(found.len() >= if number(&image, attribute, 4) == 0x80 { 202 } else { 3 });
+                changed += 1;
+            }
+            pair += 1 + usize::from(image[pair] & 0xf) + usize::from(image[pair] >> 4);
+        }
+    }
+    assert!(changed > 40, "{changed}");
 }

@@ -32,7 +32,7 @@ use record::{
     Attribute, AttributeBody, ClusterExtent, Outside, damaged, flags, kinds, mend, record_of, sequence_of,
 };
 use reparse::{INTERIX_BYTES_MAX, ReparsePoint};
-use volume::{BLOCK_BYTES_MAX, NtfsFile, NtfsVolume, TORN};
+use volume::{NtfsFile, NtfsVolume, TORN};
 
 /// Records of the volume's own files.
 mod own {
@@ -43,11 +43,6 @@ mod own {
     pub const FIRST_OF_USERS: u64 = 16;
 }
 
-/// The name of the attributes that make a directory.
-const INDEX: &str = "$I30";
-const BLOCK: [u8; 4] = *b"INDX";
-/// A bitmap of an index has a bit for each block: more than that are no directory.
-const BITMAP_BYTES_MAX: u64 = 16 << 20;
 /// A link's target, and what else is small.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// What is compressed together at most, bytes: 16 clusters of 4 KiB, and larger ones of others.
@@ -182,39 +177,6 @@ impl Ntfs {
             return Err(Error::Unsupported { what: "a file that Windows encrypted (EFS)" });
         }
         Ok(data)
-    }
-
-    /// Calls `each` with nodes of a directory's index: that in its record, and the blocks in use.
-    fn nodes(&self, file: &NtfsFile, each: &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
-        const HEAD_IN_ROOT: usize = 16;
-        const HEAD_IN_BLOCK: usize = 24;
-        let cut = || damaged(file.record, "its index is cut off");
-        let root = file.find(kinds::INDEX_ROOT, INDEX).ok_or(Error::NotADirectory)?;
-        let AttributeBody::Resident(root) = &root.body else { return Err(cut()) };
-        let block_bytes = le32(root, 8).ok_or_else(cut)? as usize;
-        each(root.get(HEAD_IN_ROOT..).ok_or_else(cut)?)?;
-        let Some(AttributeBody::Outside(blocks)) =
-            file.find(kinds::INDEX_ALLOCATION, INDEX).map(|found| &found.body)
-        else {
-            return Ok(());
-        };
-        if !block_bytes.is_power_of_two() || !(512..=BLOCK_BYTES_MAX).contains(&block_bytes) {
-            return Err(damaged(file.record, "the size of its index's blocks"));
-        }
-        let bitmap = file.find(kinds::BITMAP, INDEX).ok_or_else(cut)?;
-        let bitmap = self.volume.whole(file.record, bitmap, BITMAP_BYTES_MAX)?;
-        let count = (blocks.size / block_bytes as u64).min(bitmap.len() as u64 * 8);
-        let mut block = vec![0; block_bytes];
-        for number in 0..count {
-            let is_used = bitmap.get((number / 8) as usize).is_some_and(|bits| bits >> (number % 8) & 1 != 0);
-            if !is_used {
-                continue;
-            }
-            self.volume.read_outside(file.record, blocks, number * block_bytes as u64, &mut block)?;
-            mend(&mut block, BLOCK).map_err(|what| damaged(file.record, what))?;
-            each(block.get(HEAD_IN_BLOCK..).ok_or_else(cut)?)?;
-        }
-        Ok(())
     }
 
     /// Calls `each` with what of an attribute lies on clusters as it is, in order.
@@ -469,8 +431,8 @@ impl FileSystem for Ntfs {
         if self.kind(&file)?.0 != FileKind::Directory {
             return Err(Error::NotADirectory);
         }
-        self.nodes(&file, &mut |node| {
-            for entry in index::entries(node).map_err(|what| damaged(file.record, what))? {
+        self.nodes(&file, &mut |entries| {
+            for entry in entries {
                 let is_own = record_of(entry.reference) < own::FIRST_OF_USERS;
                 if !entry.is_dos && !is_own && !entry.name.is_empty() {
                     let node = FsNode { tree: 0, inode: entry.reference };

@@ -1,6 +1,6 @@
 //! NTFS: what is damaged, or stands for what is elsewhere, is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -189,7 +189,7 @@ fn clusters_that_are_not_all_there_are_told() {
         }
         let mut pair = attribute + number(&image, attribute + 32, 2);
         while image[pair] != 0 {
-            let more = [image[pair + 1] + 1];
+            let more = [image[pair + 1].wrapping_add(1)];
             for (at, bytes) in [(pair, &[0][..]), (pair + 1, &more)] {
                 if at % 512 >= 510 {
                     continue;
@@ -204,4 +204,51 @@ fn clusters_that_are_not_all_there_are_told() {
         }
     }
     assert!(changed > 40, "{changed}");
+}
+
+/// A bitmap that calls blocks of a directory's index free hides none that entries lead to; and a
+/// block that is damaged hides no other.
+#[test]
+fn blocks_of_a_directory_that_entries_lead_to_are_read() {
+    const FILES: usize = 2000;
+    let dir = tempfile::tempdir().unwrap();
+    let made = filled(&dir, |at| {
+        for ix in 0..FILES {
+            fs::write(at.join(format!("entry number {ix}")), "").unwrap();
+        }
+        let many = at.join("many");
+        fs::create_dir(&many).unwrap();
+        for ix in 0..FILES {
+            fs::hard_link(at.join(format!("entry number {ix}")), many.join(format!("{ix} is its name")))
+                .unwrap();
+        }
+    });
+    let Some(path) = made else { return };
+    let image = Rc::new(fs::read(path).unwrap());
+    let listed = |at: usize, bytes: &[u8]| {
+        let fs = wattle_fs::open(Box::new(Patched(image.clone(), at, bytes.to_vec())), None).unwrap();
+        let (many, mut names) = (resolve(&*fs, b"/many").unwrap(), BTreeSet::new());
+        let listed = fs.list(many, &mut |entry| {
+            assert!(names.insert(entry.name), "none comes twice");
+            Ok(())
+        });
+        (names.len(), listed)
+    };
+    assert!(matches!(listed(0, &[]), (FILES, Ok(()))));
+    let bitmaps = attributes_of(&image, 0xb0);
+    let [bitmap] = bitmaps[..] else { panic!("{} bitmaps", bitmaps.len()) };
+    assert_eq!(image[bitmap + 8], 0, "it is in the record");
+    let (value, len) = (bitmap + number(&image, bitmap + 20, 2), number(&image, bitmap + 16, 4));
+    for (at, bytes) in [(value, vec![0; len]), (value, vec![0]), (value + 1, vec![0]), (value, vec![0xfb])] {
+        let (found, told) = listed(at, &bytes);
+        assert_eq!(found, FILES, "{bytes:?}");
+        assert!(matches!(told, Err(Error::Damaged { .. })), "{bytes:?}: {told:?}");
+    }
+    // A block of the index that is torn.
+    let name: Vec<u8> = "7 is its name".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let places = image.windows(name.len()).enumerate().filter(|(_, part)| *part == &name[..]);
+    let block = places.map(|(at, _)| at / 4096 * 4096).find(|at| image[*at..].starts_with(b"INDX")).unwrap();
+    let (found, told) = listed(block + 510, &[0xa5, 0x5a]);
+    assert!(matches!(told, Err(Error::Damaged { .. })), "{told:?}");
+    assert!((FILES - 100..FILES).contains(&found), "{found}");
 }

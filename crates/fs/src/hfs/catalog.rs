@@ -28,6 +28,8 @@ pub struct HfsItem {
     pub number: u32,
     pub is_folder: bool,
     pub flags: u16,
+    /// Of a folder, how many items are in it.
+    pub valence: u32,
     pub created: u32,
     pub modified: u32,
     pub changed: u32,
@@ -72,6 +74,7 @@ impl HfsItem {
             number: be32(bytes, 8)?,
             is_folder,
             flags: be16(bytes, 2)?,
+            valence: if is_folder { be32(bytes, 4)? } else { 0 },
             created: be32(bytes, 12)?,
             modified: be32(bytes, 16)?,
             changed: be32(bytes, 20)?,

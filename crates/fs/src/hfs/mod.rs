@@ -283,7 +283,7 @@ impl FileSystem for Hfs {
         if !folder.is_folder {
             return Err(Error::NotADirectory);
         }
-        let mut damage = None;
+        let (mut damage, mut found, mut hidden) = (None, 0_u32, 0_u32);
         self.catalog.visit(&self.volume, folder.number, &mut |place, record| {
             let entry = catalog::decode(record.data).zip(name_of(record));
             let Some((CatalogEntry::Item(item), name)) = entry else {
@@ -292,7 +292,13 @@ impl FileSystem for Hfs {
                 }
                 return Ok(());
             };
-            if name.is_empty() || folder.number == ROOT && item.is_folder && is_private(&name) {
+            if name.is_empty() {
+                damage = Some(damaged(folder.number, "an item in it has no name"));
+                return Ok(());
+            }
+            found += 1;
+            if folder.number == ROOT && item.is_folder && is_private(&name) {
+                hidden += 1;
                 return Ok(());
             }
             if !self.keep_place(item.number, place) {
@@ -305,6 +311,10 @@ impl FileSystem for Hfs {
             };
             each(DirEntry { name: shown(&name), node: node_of(number) })
         })?;
+        // Those that are hidden count or not, by what made them.
+        if !(found - hidden..=found).contains(&folder.valence) {
+            damage.get_or_insert(damaged(folder.number, "it counts other items than are found in it"));
+        }
         damage.map_or(Ok(()), Err)
     }
 

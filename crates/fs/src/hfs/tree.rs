@@ -183,13 +183,20 @@ impl HfsTree {
                     continue;
                 }
             };
+            let mut last = 0;
             for ix in 0..leaf.records {
                 let record = leaf.record(ix, None);
                 match record.and_then(|record| Some((self.number_of(record)?, record))) {
-                    Some((found, record)) if found == number => {
-                        each(HfsRecordPlace { node: at, number: ix as u16 }, record)?;
+                    Some((found, record)) => {
+                        // A number that is wrong leads a record astray.
+                        if found < last {
+                            damage.get_or_insert_with(|| self.damaged(at, "its records are not in order"));
+                        }
+                        last = found;
+                        if found == number {
+                            each(HfsRecordPlace { node: at, number: ix as u16 }, record)?;
+                        }
                     }
-                    Some(_) => {}
                     None => _ = damage.get_or_insert_with(|| self.damaged(at, "a record of it")),
                 }
             }

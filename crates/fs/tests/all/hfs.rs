@@ -508,3 +508,70 @@ fn what_macos_wrote_is_read() {
     let found = fs.metadata(at(&*fs, "passwords.txt")).unwrap();
     assert_eq!((found.mode, found.uid, found.gid, found.modified.seconds), (0o644, 501, 20, 1_642_144_782));
 }
+
+/// Paths and contents.
+type Files = Vec<(String, Vec<u8>)>;
+
+/// All that there is, and whether something was told.
+fn all_of(image: Vec<u8>) -> Option<(Files, bool)> {
+    let fs = wattle_fs::open(Box::new(image), None).ok()?;
+    let (mut found, mut told, mut left) = (Vec::new(), false, vec![(String::new(), fs.root())]);
+    while let Some((path, node)) = left.pop() {
+        let Ok(metadata) = fs.metadata(node) else {
+            told = true;
+            continue;
+        };
+        let mut bytes = Vec::new();
+        if metadata.kind == FileKind::Directory {
+            let listed = fs.list(node, &mut |entry| {
+                left.push((format!("{path}/{}", String::from_utf8_lossy(&entry.name)), entry.node));
+                Ok(())
+            });
+            told |= listed.is_err();
+        } else {
+            let read = fs.read(node, 0..u64::MAX, &mut |_, part| {
+                bytes.extend_from_slice(part);
+                Ok(())
+            });
+            told |= read.is_err();
+        }
+        found.push((path, bytes));
+    }
+    Some((found, told || !fs.not_as_mounted().is_empty()))
+}
+
+/// A bit of a key of the catalog: an item is not missing in silence.
+#[test]
+fn an_item_that_is_not_found_in_its_folder_is_told() {
+    let mut volume = Volume::new(300, BLOCK);
+    for name in ["first", "second"] {
+        let folder = volume.folder(ROOT, name);
+        for number in 0..3 {
+            volume.file(folder, &format!("{name} {number}"), format!("{name} {number} has it").as_bytes());
+        }
+    }
+    let image = volume.build();
+    let (expected, told) = all_of(image.clone()).unwrap();
+    assert_eq!((expected.len(), told), (9, false));
+    let contents = |of: &[(String, Vec<u8>)]| {
+        let mut contents: Vec<_> = of.iter().map(|(_, bytes)| bytes.clone()).collect();
+        contents.sort();
+        contents
+    };
+    let leaves = nodes(&image, 0xff, 1);
+    let mut told_of = 0;
+    for leaf in leaves {
+        let word = |at: usize| usize::from(u16::from_be_bytes([image[at], image[at + 1]]));
+        for record in 0..word(leaf + 10) {
+            let key = leaf + word(leaf + BLOCK - 2 * (record + 1));
+            for bit in 0..8 * (2 + word(key)) {
+                let mut image = image.clone();
+                image[key + bit / 8] ^= 1 << (bit % 8);
+                let Some((found, told)) = all_of(image) else { continue };
+                told_of += u32::from(told);
+                assert!(told || contents(&found) == contents(&expected), "{record}, bit {bit}: {found:?}");
+            }
+        }
+    }
+    assert!(told_of > 100, "{told_of}");
+}

@@ -247,6 +247,14 @@ impl Volume {
 
     /// The image, with all its trees.
     pub fn build(mut self) -> Vec<u8> {
+        let mut valences = BTreeMap::new();
+        for ((parent, _), (_, record)) in &self.items {
+            *valences.entry(*parent).or_insert(0_u32) += u32::from(record[1] < 3);
+        }
+        for (_, record) in self.items.values_mut().filter(|(_, record)| record[1] == 1) {
+            let id = u32::from_be_bytes(record[8..12].try_into().unwrap());
+            put(record, 4, &valences.get(&id).copied().unwrap_or(0).to_be_bytes());
+        }
         let catalog = self.items.iter().map(|((parent, _), (name, record))| {
             let key = [&be32(*parent as usize)[..], &name_bytes(name)].concat();
             (key, record.clone())

@@ -257,6 +257,29 @@ fn an_attribute_that_cannot_be_read_is_a_failure() {
     run(["get", "--to", &room.name("without"), &image]).ok();
 }
 
+/// A file that claims more than its file system holds, or an owner that is none, keeps no other one
+/// from coming out.
+#[test]
+fn what_a_damaged_inode_claims_stops_nothing_else() {
+    let room = Room::new();
+    let Some(image) = image(&room, "ext4") else { return };
+    let debugfs = "/usr/sbin/debugfs";
+    if !Path::new(debugfs).exists() && !crate::harness::require(debugfs) {
+        return;
+    }
+    for field in ["/photo3 size 0x10000000000", "/photo3 blocks 0x80000000", "/photo5 uid 0xffffffff"] {
+        tool(debugfs, ["-w", "-R", &format!("set_inode_field {field}"), &image]);
+    }
+    let out = room.name("out");
+    let said = run(["get", "--to", &out, &image]);
+    assert!(!said.stderr.contains("WTL-0201"), "{}", said.stderr);
+    if rustix::process::geteuid().is_root() {
+        said.failed(1, "WTL-0143", &["not extracted as a whole: photo5: without its owner or group"]);
+    }
+    assert_eq!(fs::read(room.path("out").join("photo5")).unwrap(), photo(5));
+    assert_eq!(fs::metadata(room.path("out").join("photo3")).unwrap().len(), 1 << 40);
+}
+
 /// A report has every file, what the copy lacks, and the reason of the exit status.
 #[test]
 fn a_report_says_what_became_of_everything() {

@@ -243,8 +243,8 @@ impl OutputDirectory {
             return Err(io::Error::other("another file has taken its name meanwhile"));
         }
         if owner {
-            let (uid, gid) = (Uid::from_raw(metadata.uid), Gid::from_raw(metadata.gid));
-            chownat(&held, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+            let (uid, gid) = owners(metadata);
+            chownat(&held, "", uid, gid, AtFlags::EMPTY_PATH)?;
         }
         // The name that the kernel has for the descriptor.
         let path = format!("/proc/self/fd/{}", held.as_raw_fd());
@@ -305,15 +305,32 @@ impl MadeName {
 /// the right to act as that owner.
 pub fn dress(fd: impl AsFd, metadata: &FileMetadata, owner: bool) -> io::Result<()> {
     if owner {
-        fchown(&fd, Some(Uid::from_raw(metadata.uid)), Some(Gid::from_raw(metadata.gid)))?;
+        let (uid, gid) = owners(metadata);
+        fchown(&fd, uid, gid)?;
     }
     fchmod(&fd, permissions(metadata, owner))?;
     Ok(futimens(&fd, &times(metadata))?)
 }
 
+/// Whether owner and group are some that a file can have. A number of ones is none: it asks
+/// chown(2) to leave what is there.
+pub fn has_owners(metadata: &FileMetadata) -> bool {
+    metadata.uid != u32::MAX && metadata.gid != u32::MAX
+}
+
+/// Those that can be given.
+fn owners(metadata: &FileMetadata) -> (Option<Uid>, Option<Gid>) {
+    let is_one = |id: &u32| *id != u32::MAX;
+    (
+        Some(metadata.uid).filter(is_one).map(Uid::from_raw),
+        Some(metadata.gid).filter(is_one).map(Gid::from_raw),
+    )
+}
+
 /// Without its owner a file does not act in an owner's name.
 fn permissions(metadata: &FileMetadata, owner: bool) -> Mode {
     const SPECIAL: u32 = 0o6000;
+    let owner = owner && has_owners(metadata);
     Mode::from_raw_mode(if owner { metadata.mode } else { metadata.mode & !SPECIAL })
 }
 
@@ -400,6 +417,26 @@ mod tests {
         let dir = OutputDirectory::open(temp.path()).unwrap();
         dir.dress(&metadata(FileKind::Directory, 0o3777), false).unwrap();
         assert_eq!(fstat(&dir.fd).unwrap().st_mode & 0o7777, 0o1777, "names stay protected");
+    }
+
+    /// As a damaged file system may say it: the owner stays, and a program does not act as that.
+    #[test]
+    fn an_owner_that_is_none_is_not_given() {
+        let temp = tempfile::tempdir().unwrap();
+        let file = File::create(temp.path().join("program")).unwrap();
+        for (uid, gid) in [(true, false), (false, true), (true, true)] {
+            let mut program = metadata(FileKind::File, 0o6755);
+            program.uid = if uid { u32::MAX } else { program.uid };
+            program.gid = if gid { u32::MAX } else { program.gid };
+            dress(&file, &program, true).unwrap();
+            let found = fstat(&file).unwrap();
+            assert_eq!((found.st_mode & 0o7777, found.st_uid), (0o755, geteuid().as_raw()));
+            let place = OutputDirectory::open(temp.path()).unwrap();
+            place.make_fifo(b"pipe").unwrap();
+            program.kind = FileKind::Fifo;
+            place.dress_name(b"pipe", &program, true).unwrap();
+            place.remove(b"pipe").unwrap();
+        }
     }
 
     #[test]

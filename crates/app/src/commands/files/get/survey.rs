@@ -32,6 +32,13 @@ pub struct Survey {
     named: BTreeSet<FsNode>,
 }
 
+/// Whether a file can have so much data: more than its file system holds is damage. What btrfs
+/// compresses it counts as it was before.
+fn can_hold(opened: &Opened, data_bytes: u64) -> bool {
+    let about = opened.fs.about();
+    data_bytes <= about.size_bytes || about.kind == "btrfs"
+}
+
 impl Survey {
     /// Of one thing with all below, which goes by this name into the directory.
     pub fn one(
@@ -98,6 +105,9 @@ impl Survey {
             }
             FileKind::File if metadata.links < 2 || self.named.insert(node) => {
                 let data = metadata.stored_bytes.min(metadata.size_bytes);
+                if !can_hold(opened, data) {
+                    return;
+                }
                 // What is stored in an inode has no block of its own.
                 let data = if data == 0 { metadata.size_bytes.min(BLOCK_BYTES) } else { data };
                 let is_file = |found: &rustix::fs::Stat| {

@@ -21,7 +21,7 @@ use wattle_fs::{DirEntry, Error, FileKind, FileMetadata, FsNode};
 
 use super::attributes::AttributesLeft;
 use super::checksums::{Checksums, Sum};
-use crate::commands::files::place::{OutputDirectory, device_of, dress, file_type, is_name};
+use crate::commands::files::place::{OutputDirectory, device_of, dress, file_type, has_owners, is_name};
 use crate::commands::files::{Failure, Opened, join, kind_name};
 use crate::commands::loss::FileLoss;
 use crate::output::{self, text::printable};
@@ -84,6 +84,8 @@ pub struct Extraction<'a> {
     owner: bool,
     counts: ExtractCounts,
     failures: Vec<Failure>,
+    /// What has an owner or group that is none.
+    without_owner: BTreeSet<FsNode>,
     /// Directories that came out: in a damaged file system one may be in itself.
     directories: BTreeSet<FsNode>,
     /// What has several names and is no directory, and the first, part by part, with the sum.
@@ -125,6 +127,7 @@ impl<'a> Extraction<'a> {
             owner: rustix::process::geteuid().is_root(),
             counts: ExtractCounts::default(),
             failures: Vec::new(),
+            without_owner: BTreeSet::new(),
             directories: BTreeSet::new(),
             named: BTreeMap::new(),
             way: Vec::new(),
@@ -250,6 +253,9 @@ impl<'a> Extraction<'a> {
             return Err(Stop::This("its name is not one that a file can have".to_owned()));
         }
         let metadata = self.opened.fs.metadata(node)?;
+        if self.owner && !has_owners(&metadata) {
+            self.without_owner.insert(node);
+        }
         // Its first name is perhaps not there yet.
         if metadata.links > 1 && self.waits(node) {
             self.settle();

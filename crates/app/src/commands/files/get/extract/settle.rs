@@ -206,6 +206,10 @@ impl Extraction<'_> {
         if let Some(failure) = left.failure(path) {
             self.note_failure("not extracted as a whole", failure);
         }
+        if self.without_owner.contains(&node) {
+            let reason = format!("without its owner or group: {} is none", u32::MAX);
+            self.note_failure("not extracted as a whole", Failure::new(path, reason).of_whole());
+        }
         if self.lists_whole || !left.is_empty() {
             self.whole.push(FileLoss::whole(shown(path), hex_unless_text(path), left.all));
         }

@@ -173,16 +173,18 @@ impl Opened {
             return Ok(());
         }
         let stale = notes.iter().all(|note| matches!(note, Note::StaleDataRead { .. }));
+        let copies = notes.iter().all(|note| matches!(note, Note::DescriptorCopy { .. } | Note::TableCopy));
         let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
         Err(Problem::new(
             Code::NotAsMounted,
             format!("{}: {showed} is not what a mount would show, or may not be", self.volume),
             printable(&notes.join("; ")),
-            match stale {
-                true => {
+            match (stale, copies) {
+                (true, _) => {
                     "give the file system's other devices too, if they are to be had: what they have is newer"
                 }
-                false => {
+                (_, true) => "no mount shows more; compare what matters with another copy, if there is one",
+                _ => {
                     "mount the volume over a layer (`wattle mount --overlay DIR`): that replays the log and changes no member"
                 }
             },

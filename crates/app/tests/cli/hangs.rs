@@ -2,10 +2,13 @@
 //! no answer to waits, in the page cache too.
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::fuse::can_mount;
+use crate::group_changes::Client;
+use crate::growing::order;
 use crate::harness::{Room, Serve, require, run, tool};
 
 /// Ends its process, also when the test fails: what is stopped would keep the mount.
@@ -136,5 +139,76 @@ fn a_drive_that_hangs_and_was_idle_is_removed_and_nothing_else_waits() {
     assert!(ends_within(&mut writer, Duration::from_secs(10)), "a write waits for what is closed");
     drop(goes);
     upper.stop();
+    lower.stop();
+}
+
+/// A server of the group `tank` on one drive, on one core.
+fn group(room: &Room) -> Serve {
+    let drive = room.device("drive", 64 << 20);
+    let backups = room.name("backups");
+    for words in ["vg create tank -s 1M", "lv create tank/home -l 4"] {
+        let words = words.split(' ').chain(["--no-undo", "--backup-dir", &backups, &drive]);
+        run(words).ok();
+    }
+    let export = format!("nbd=unix:{}", room.path("nbd").display());
+    Serve::start(room, &["--cores", "1", "--export", &export], &[drive])
+}
+
+/// It answers, and clients come and go.
+fn goes_on(room: &Room, serve: &Serve) {
+    let begun = Instant::now();
+    serve.command(&["status"]).ok();
+    Client::connect(&room.path("nbd"), "tank/home").unwrap().leave();
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_group_is_served_while_a_drive_across_a_network_that_is_to_join_it_is_silent() {
+    let room = Room::new();
+    let mut serve = group(&room);
+    let far = TcpListener::bind("127.0.0.1:0").unwrap();
+    let extend = format!("vg extend tank --on nbd://{}/silent", far.local_addr().unwrap());
+    std::thread::scope(|scope| {
+        let ordered = scope.spawn(|| order(&room, &serve, &extend));
+        let _held = far.accept().unwrap();
+        goes_on(&room, &serve);
+        assert_ne!(ordered.join().unwrap().status, 0);
+    });
+    goes_on(&room, &serve);
+    // Asked to end meanwhile, the server ends when the order does.
+    let mut ordered = Command::new(env!("CARGO_BIN_EXE_wattle"));
+    ordered.args(extend.split(' ')).args(["--backup-dir", &room.name("backups"), "--runtime-dir"]);
+    let mut ordered = ordered.arg(&serve.runtime_dir).stderr(Stdio::null()).spawn().unwrap();
+    let _held = far.accept().unwrap();
+    serve.signal("TERM");
+    assert_eq!(serve.wait(), 0);
+    assert!(!ends_within(&mut ordered, Duration::from_secs(10)));
+}
+
+/// What waits in the system cannot be called off: it is left to itself.
+#[test]
+fn a_group_is_served_while_a_drive_that_is_to_join_it_hangs() {
+    if !can_mount() {
+        return;
+    }
+    let below = Room::new();
+    let mount = below.path("files");
+    fs::create_dir(&mount).unwrap();
+    let lower =
+        Serve::start(&below, &["--export", &format!("fuse={}", mount.display())], &below.array("1", 2));
+    let room = Room::new();
+    let serve = group(&room);
+    lower.signal("STOP");
+    let goes = Goes(&lower);
+    let extend = format!("vg extend tank --on {}", mount.join("data").display());
+    std::thread::scope(|scope| {
+        let ordered = scope.spawn(|| order(&room, &serve, &extend));
+        std::thread::sleep(Duration::from_secs(1));
+        goes_on(&room, &serve);
+        ordered.join().unwrap().failed(1, "WTL-0028", &["did not answer within 20 s"]);
+    });
+    goes_on(&room, &serve);
+    drop(goes);
+    serve.stop();
     lower.stop();
 }

@@ -276,7 +276,7 @@ impl MemberAccess {
 
     fn look_whole(&self, name: &str) -> Result<Member, MemberError> {
         let address: MemberAddress = name.parse()?;
-        let mut ways = None;
+        let (mut ways, mut linux_path) = (None, None);
         let (below, identity) = match &address {
             MemberAddress::Paths(paths) => {
                 let (device, identity, found) = Ways::look(name, paths, &self.sys)?;
@@ -303,6 +303,7 @@ impl MemberAccess {
             MemberAddress::Path(path) => {
                 let device = open(name, path, OpenOptions::default())?;
                 let metadata = std::fs::metadata(path).map_err(|_| open_error(name, OpenError::NotFound))?;
+                linux_path = path.canonicalize().ok();
                 (device, identity_of(&metadata))
             }
         };
@@ -332,6 +333,7 @@ impl MemberAccess {
             copy,
             overlays,
             ways,
+            linux_path,
         })
     }
 

@@ -150,6 +150,8 @@ pub struct Member {
     overlays: Option<Arc<Overlays>>,
     /// By which ways it was found, if there are several.
     ways: Option<Arc<Ways>>,
+    /// Where it was found, with every link followed, if it has a path.
+    linux_path: Option<PathBuf>,
 }
 
 /// Text of any length, in eight letters.
@@ -255,6 +257,13 @@ impl Member {
         Ok(part)
     }
 
+    /// Where Linux has it, with every link followed: as it was when it was opened, since to look
+    /// again may take as long as its file system.
+    #[must_use]
+    pub fn linux_path(&self) -> Option<&Path> {
+        self.linux_path.as_deref()
+    }
+
     /// What lies on other members and is open already: an array, a logical volume.
     #[must_use]
     pub fn layer(name: impl Into<String>, device: Device) -> Self {
@@ -269,6 +278,7 @@ impl Member {
             copy: None,
             overlays: None,
             ways: None,
+            linux_path: None,
         }
     }
 
@@ -286,6 +296,7 @@ impl Member {
             copy: None,
             overlays: None,
             ways: None,
+            linux_path: None,
         }
     }
 

@@ -3,37 +3,47 @@
 
 use wattle_engine::VolumeRef;
 use wattle_format::lvm::{Id, Pv};
-use wattle_rt::Core;
+use wattle_rt::{Core, Either, race};
 
 use super::Stack;
 use crate::layer::Layer;
 use crate::lvm::group::GroupScan;
 use crate::lvm::open::Opener;
-use crate::members::Member;
+use crate::md::running::{ANSWER_TIME_MAX, silent};
+use crate::members::{Member, MemberAccess, MemberError};
 use crate::nodes::{GroupId, MemberId};
 use crate::problem::Problem;
 use crate::scan::{self, MemberOrigin, MemberScan};
 
 impl Stack {
-    /// Looks at further drives, which are not in use: where they are among
-    /// [`crate::Scan::members`].
+    /// Opens further drives, which are not in use, and looks at them: where they are among
+    /// [`crate::Scan::members`]. What hangs there keeps neither the core nor the stack.
     ///
     /// # Errors
-    /// A [`Problem`] of the machine.
-    pub async fn add_drives(&mut self, core: &Core, drives: Vec<Member>) -> Result<Vec<MemberId>, Problem> {
-        let policy = self.options.policy;
-        self.beside(core, move |scan| {
-            let found = scan::scan_each(drives, policy);
-            // What is on them is not opened: they are to be something else.
-            let whole = found.members.into_iter().filter(|seen| seen.origin == MemberOrigin::Given);
-            whole
-                .map(|mut seen| {
-                    seen.facts = None;
-                    scan.members.push(seen)
-                })
-                .collect()
-        })
-        .await
+    /// A [`Problem`]: one cannot be opened or does not answer, or one of the machine.
+    pub async fn add_drives(
+        &mut self,
+        core: &Core,
+        access: &MemberAccess,
+        names: Vec<String>,
+    ) -> Result<Vec<MemberId>, Problem> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (access, policy, all) = (access.clone(), self.options.policy, names.join(", "));
+        let looking = core.offload(move || Ok(scan::scan_each(access.look_all(&names)?, policy)));
+        // A thread that hangs in the system goes on alone.
+        let Either::First(looked) = race(looking, core.sleep(ANSWER_TIME_MAX)).await else {
+            return Err(silent(&all));
+        };
+        let found = looked.map_err(Problem::no_thread)?.map_err(|error: MemberError| Problem::from(error))?;
+        // What is on them is not opened: they are to be something else.
+        let whole = found.members.into_iter().filter(|seen| seen.origin == MemberOrigin::Given);
+        let add = |mut seen: MemberScan| {
+            seen.facts = None;
+            self.scan.members.push(seen)
+        };
+        Ok(whole.map(add).collect())
     }
 
     /// Lets go of a drive, and forgets it, unless something lies on it.

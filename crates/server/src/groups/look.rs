@@ -1,5 +1,7 @@
 //! What an operator means by the name of a group, a volume, or what a physical volume is on.
 
+use std::path::Path;
+
 use wattle_control::MemberId;
 use wattle_control::lvm::edit::{State, check_changeable};
 use wattle_control::lvm::{GroupScan, PhysicalVolume};
@@ -242,10 +244,8 @@ pub fn linux_name(stack: &Stack, member: MemberId) -> String {
         | MemberOrigin::Partition { .. }
         | MemberOrigin::Container { .. }
         | MemberOrigin::Layered { .. } => {
-            let path = wattle_rt::path_of_text(&seen.member.name).canonicalize();
-            path.ok()
-                .and_then(|path| path.to_str().map(str::to_owned))
-                .unwrap_or_else(|| seen.member.name.clone())
+            let path = seen.member.linux_path().and_then(Path::to_str);
+            path.unwrap_or(&seen.member.name).to_owned()
         }
     }
 }

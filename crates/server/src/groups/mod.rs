@@ -144,7 +144,7 @@ async fn add_drives(
     let What::GroupExtend { devices, .. } = what else { return Ok(Vec::new()) };
     let known: Vec<_> = stack.volumes().into_iter().map(|volume| volume.name).collect();
     let new: Vec<_> = devices.iter().filter(|name| !known.contains(name)).cloned().collect();
-    stack.add_drives(core, access.look_all(&new)?).await
+    stack.add_drives(core, access, new).await
 }
 
 async fn carry_out(

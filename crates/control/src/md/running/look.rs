@@ -20,7 +20,7 @@ use crate::signature::{FoundSignature, readable_signatures, recognise};
 
 /// For a device to give everything that is looked at, 170 KiB: a drive that spins up is there by
 /// then.
-pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
+pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// A device as it is offered: everything that is recognised on it.
 ///
@@ -210,7 +210,7 @@ fn recognise_superblocks(size_sectors: u64, parts: &[(u64, Vec<u8>)]) -> Vec<Fou
     found
 }
 
-pub(super) fn silent(name: &str) -> Problem {
+pub(crate) fn silent(name: &str) -> Problem {
     Problem::new(
         Code::ReadFailed,
         format!("{name}: it did not answer within {} s", ANSWER_TIME_MAX.as_secs()),

@@ -40,6 +40,7 @@ use crate::md::start::{ClaimedMember, Started};
 use crate::members::MemberAccess;
 use crate::problem::{Code, Problem, shell_word};
 pub use bitmap::BitmapChoice;
+pub(crate) use look::{ANSWER_TIME_MAX, silent};
 pub use newcomer::{MemberTaken, Newcomer, Terms};
 use problems::not_a_member;
 use remote::{Away, REMOTE_TIMEOUT};

@@ -118,7 +118,7 @@ impl ServedTarget {
 
     /// What its server knows it by.
     pub fn id(&self) -> &str {
-        self.uuid.as_deref().unwrap_or(&self.array.name)
+        self.array.id()
     }
 
     /// It, when it was found.

@@ -34,7 +34,7 @@ fn check() -> ServerRequest {
 }
 
 fn stop() -> ServerRequest {
-    ServerRequest::Stop { array: "data".to_owned() }
+    ServerRequest::Stop { array: "data".to_owned(), server: false }
 }
 
 async fn ask(core: &Core, endpoint: &SimEndpoint, request: &ServerRequest) -> Stream {

@@ -8,16 +8,20 @@ use super::{Force, Json, MapArgs, Runtime, SavingArgs, name_text};
 /// Stops an array that is being served.
 ///
 /// Finishes what is in flight, flushes, records it clean. The last array ends its server. One with
-/// volume groups or partitions stops as a whole: name an array that everything there lies on or
-/// below, or the server.
+/// volume groups, partitions or drives as they are stops as a whole: name an array that everything
+/// there lies on or below, or the server.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  wattle stop data")]
+  wattle stop data
+  wattle stop --server lab                      everything that this server has")]
 pub struct StopArgs {
     /// The array, volume group, volume or server, by name or UUID.
     #[arg(value_name = "NAME")]
     pub name: String,
+    /// NAME is a server, whatever else is called so, and all of it is stopped.
+    #[arg(long)]
+    pub server: bool,
     #[command(flatten)]
     pub runtime: Runtime,
     #[command(flatten)]

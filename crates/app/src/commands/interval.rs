@@ -400,6 +400,8 @@ mod tests {
                 qos: Vec::new(),
                 checkpoints: Vec::new(),
                 reservations: Vec::new(),
+                sole_array: None,
+                stopped: Vec::new(),
             }
         };
         let was = at(&[("wattle", 7, 1000), ("iou-wrk-7", 8, 0), ("wattle-core-1", 9, 90_000)]);

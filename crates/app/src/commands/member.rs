@@ -14,16 +14,16 @@ use crate::target::ServedTarget;
 /// # Errors
 /// No such array or member, nothing else holds its data, or it could not be recorded.
 pub fn fail(args: &FailArgs) -> Result<(), Problem> {
-    let fail = ServerRequest::Fail { array: args.name.clone(), member: args.member.clone() };
-    let (report, ..) = order(&args.runtime, &args.name, &fail)?;
+    let member = args.member.clone();
+    let (report, ..) = order(&args.runtime, &args.name, |array| ServerRequest::Fail { array, member })?;
     report.finish(&args.json)
 }
 
 /// # Errors
 /// No such array or member, it works, or it could not be recorded.
 pub fn remove(args: &RemoveArgs) -> Result<(), Problem> {
-    let remove = ServerRequest::Remove { array: args.name.clone(), member: args.member.clone() };
-    let (report, ..) = order(&args.runtime, &args.name, &remove)?;
+    let member = args.member.clone();
+    let (report, ..) = order(&args.runtime, &args.name, |array| ServerRequest::Remove { array, member })?;
     report.finish(&args.json)
 }
 
@@ -31,32 +31,34 @@ pub fn remove(args: &RemoveArgs) -> Result<(), Problem> {
 /// No such array, the member cannot be used, or it could not be recorded; with `--wait` also if it
 /// is not in sync in the end.
 pub fn add(args: &AddArgs) -> Result<(), Problem> {
-    let add = ServerRequest::Add {
-        array: args.name.clone(),
+    let (undo, map) = (saving::order(&args.saving)?, map_order(Some(&args.member), &args.maps)?);
+    let add = |array| ServerRequest::Add {
+        array,
         member: absolute(&args.member),
         force: forced(&args.force),
         write_mostly: args.write_mostly,
-        undo: saving::order(&args.saving)?,
-        map: map_order(Some(&args.member), &args.maps)?,
+        undo,
+        map,
         typed: Some(args.member.clone()),
     };
-    taking(&args.runtime, &args.name, &add, args.wait)?.finish(&args.json)
+    taking(&args.runtime, &args.name, add, args.wait)?.finish(&args.json)
 }
 
 /// # Errors
 /// As [`add`], or the member to be replaced does not work.
 pub fn replace(args: &ReplaceArgs) -> Result<(), Problem> {
     let new = args.new.as_ref().or(args.with.as_ref());
-    let replace = ServerRequest::Replace {
-        array: args.name.clone(),
+    let (undo, map) = (saving::order(&args.saving)?, map_order(new, &args.maps)?);
+    let replace = |array| ServerRequest::Replace {
+        array,
         member: args.member.clone(),
         with: new.map(|new| absolute(new)),
         force: forced(&args.force),
-        undo: saving::order(&args.saving)?,
-        map: map_order(new, &args.maps)?,
+        undo,
+        map,
         typed: new.cloned(),
     };
-    taking(&args.runtime, &args.name, &replace, args.wait)?.finish(&args.json)
+    taking(&args.runtime, &args.name, replace, args.wait)?.finish(&args.json)
 }
 
 /// The map that is named for the new member, as the server can use it.
@@ -70,7 +72,12 @@ fn map_order(new: Option<&String>, maps: &MapArgs) -> Result<Option<MapOrder>, P
 
 /// Has the server take a member, and waits for it if that is wanted: by the name that the server
 /// has for it, for another member's may end alike.
-fn taking(runtime: &Runtime, name: &str, take: &ServerRequest, wait: bool) -> Result<OrderReport, Problem> {
+fn taking(
+    runtime: &Runtime,
+    name: &str,
+    take: impl FnOnce(String) -> ServerRequest,
+    wait: bool,
+) -> Result<OrderReport, Problem> {
     let (mut report, target, member) = order(runtime, name, take)?;
     if let Some(member) = member.filter(|_| wait) {
         report.ended(target.wait_until_filled(&member)?);
@@ -78,15 +85,17 @@ fn taking(runtime: &Runtime, name: &str, take: &ServerRequest, wait: bool) -> Re
     Ok(report)
 }
 
-/// Asks the server of the array and tells what it says. The member that came in, if one did.
+/// Orders what `order` makes of the array that is meant, and tells what its server says. The member
+/// that came in, if one did.
 fn order(
     runtime: &Runtime,
     name: &str,
-    order: &ServerRequest,
+    order: impl FnOnce(String) -> ServerRequest,
 ) -> Result<(OrderReport, ServedTarget, Option<String>), Problem> {
     let target = ServedTarget::find(runtime.runtime_dir.as_deref(), name)?;
     let mut report = OrderReport::new();
-    let answer = request(target.socket(), order)?;
+    // By what no other array ever has.
+    let answer = request(target.socket(), &order(target.id().to_owned()))?;
     let member = answer.member.clone();
     report.answer(answer);
     Ok((report, target, member))

@@ -35,18 +35,21 @@ pub fn run(args: &SetArgs) -> Result<(), Problem> {
         };
     }
     let of_volumes = pairs.iter().all(|(key, _)| qos::is_key(settings::parts(key).1));
-    let socket = match of_volumes {
+    let (socket, array) = match of_volumes {
         // A volume need not lie on an array, and may lie on several.
         true => {
             let dir = runtime_dir(runtime);
-            Servers::ask(&dir).meant(&dir, &args.name)?.socket.to_owned()
+            (Servers::ask(&dir).meant(&dir, &args.name)?.socket.to_owned(), args.name.clone())
         }
-        false => ServedTarget::find(runtime, &args.name)?.socket().to_owned(),
+        false => {
+            let target = ServedTarget::find(runtime, &args.name)?;
+            (target.socket().to_owned(), target.id().to_owned())
+        }
     };
     let mut report = OrderReport::new();
     for (key, value) in pairs {
-        let set =
-            ServerRequest::Set { array: args.name.clone(), key: key.to_owned(), value: value.to_owned() };
+        let array = if qos::is_key(settings::parts(key).1) { &args.name } else { &array }.clone();
+        let set = ServerRequest::Set { array, key: key.to_owned(), value: value.to_owned() };
         report.answer(request(&socket, &set)?);
     }
     report.finish(&args.json)

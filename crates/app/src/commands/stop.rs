@@ -14,13 +14,22 @@ use crate::environment::runtime_dir;
 pub fn run(args: &StopArgs) -> Result<(), Problem> {
     let dir = runtime_dir(args.runtime.runtime_dir.as_deref());
     let servers = Servers::ask(&dir);
-    let socket = match servers.meant(&dir, &args.name) {
-        Ok(meant) => meant.socket,
+    let meant = match args.server {
+        true => servers.server(&dir, &args.name),
+        false => servers.meant(&dir, &args.name),
+    };
+    let meant = match meant {
+        Ok(meant) => meant,
         Err(_) if servers.is_dead(&dir, &args.name) => return Err(forget(&dir, &args.name)),
         Err(problem) => return Err(problem),
     };
     let mut report = OrderReport::new();
-    report.answer(request(socket, &ServerRequest::Stop { array: args.name.clone() })?);
+    let array = match (&meant.arrays[..], meant.is_server || !meant.volumes.is_empty()) {
+        // Whatever else comes to have its name meanwhile.
+        ([array], false) => array.id().to_owned(),
+        _ => args.name.clone(),
+    };
+    report.answer(request(meant.socket, &ServerRequest::Stop { array, server: meant.is_server })?);
     report.finish(&args.json)
 }
 

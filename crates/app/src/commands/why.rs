@@ -75,9 +75,7 @@ fn several_devices(scan: &Scan) -> Vec<ScannedFsReport> {
 /// There is no such array, or its server does not answer.
 pub fn document(dir: &RuntimeDir, array: Option<&str>) -> Result<serde_json::Value, Problem> {
     let servers = Servers::ask(dir);
-    let of = |(socket, array): (&Path, &ArrayReport)| {
-        client::why(socket, array.uuid.as_deref().unwrap_or(&array.name))
-    };
+    let of = |(socket, array): (&Path, &ArrayReport)| client::why(socket, array.id());
     let arrays = match array {
         Some(name) => {
             let meant = servers.meant(dir, name)?;

@@ -2,11 +2,12 @@
 //! same group, with what was left on the drives, and where it is not clear what is meant.
 
 use std::fs::{self, File};
+use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 
 use crate::group_changes::Client;
 use crate::growing::order;
-use crate::harness::{Room, Said, Serve, require, run};
+use crate::harness::{Room, Said, Serve, require, run, tool};
 use crate::remote::Server;
 
 const MIB: u64 = 1 << 20;
@@ -89,21 +90,87 @@ fn what_a_volume_holds_stays_when_it_grows() {
     assert!(fs::read(&a).unwrap()[1 << 20..17 << 20] == before);
 }
 
-/// With a volume group a server stops as a whole: an order that names an array beside it means
-/// that array.
-#[test]
-fn an_array_beside_a_group_is_not_stopped_with_it_unasked() {
-    let room = Room::new();
+/// The group `tank` with a volume, and beside it the array `mirror`.
+fn group_and_mirror(room: &Room) -> Vec<String> {
     let drive = room.device("drive", 64 * MIB);
-    group(&room, "tank", &[&drive]);
-    on(&room, "lv create tank/data -l 4", &[&drive]).ok();
+    group(room, "tank", &[&drive]);
+    on(room, "lv create tank/data -l 4", &[&drive]).ok();
     let [first, second] = ["first", "second"].map(|name| room.device(name, 8 * MIB));
     run(["create", "mirror", "--level", "1", &first, &second]).ok();
-    let serve = Serve::start(&room, &["--name", "lab"], &[&drive, &first, &second]);
-    serve.command(&["stop", "mirror"]).failed(3, "WTL-0116", &["tank would be stopped with it", "stop lab"]);
-    let status = serve.command(&["status", "--json"]).ok().json();
-    assert_eq!(status["arrays"][0]["name"], "mirror");
+    vec![drive, first, second]
+}
+
+/// With a volume group a server stops as a whole: an order that names an array beside it means
+/// that array, and one that names the group not the array. So it is where the server has the name
+/// of one of them, as it has if it is given none.
+#[test]
+fn what_lies_beside_what_is_stopped_is_not_stopped_with_it_unasked() {
+    let room = Room::new();
+    let members = group_and_mirror(&room);
+    for (name, server) in [(None, "mirror"), (Some("lab"), "lab"), (Some("tank"), "tank")] {
+        let args: Vec<&str> = name.into_iter().flat_map(|name| ["--name", name]).collect();
+        let mut serve = Serve::start(&room, &args, &members);
+        let whole = format!("stop --server {server}");
+        for (stopped, beside) in [("mirror", "tank"), ("tank", "mirror"), ("tank/data", "mirror")] {
+            let words = [&format!("{beside} would be stopped with it")[..], &whole];
+            serve.command(&["stop", stopped]).failed(3, "WTL-0116", &words);
+        }
+        let status = serve.command(&["status", "--json"]).ok().json();
+        assert_eq!(status["arrays"][0]["name"], "mirror");
+        // The array is not all that the server has, whatever that is called.
+        let no_array = if server == "tank" { "lies on no array" } else { "no array is called lab" };
+        if server != "mirror" {
+            serve.command(&["fail", server, "0"]).failed(1, "WTL-0100", &[no_array]);
+        }
+        let stop = if server == "lab" { &["stop", "lab"][..] } else { &["stop", "--server", server] };
+        serve.command(stop).ok();
+        assert_eq!(serve.wait(), 0);
+    }
+}
+
+/// Drives are served as they are, or in partitions, without a group.
+#[test]
+fn partitions_and_bare_drives_beside_an_array_are_not_stopped_with_it_unasked() {
+    if !require("mkfs.ext4") {
+        return;
+    }
+    let room = Room::new();
+    let [part, plain] = ["part", "plain"].map(|name| room.device(name, 32 * MIB));
+    run(["partition", &part, "--part", "1:1M+16M", "--no-undo"]).ok();
+    tool("mkfs.ext4", ["-q", "-E", "offset=1048576", &part, "16m"]);
+    tool("mkfs.ext4", ["-q", &plain]);
+    let pair = ["first", "second"].map(|name| room.device(name, 8 * MIB));
+    run(["create", "mirror", "--level", "1", &pair[0], &pair[1]]).ok();
+    let mut serve = Serve::start(&room, &["--name", "lab"], &[&part, &plain, &pair[0], &pair[1]]);
+    let partition = format!("{part}:p1");
+    for (stopped, others) in [
+        ("mirror", [&partition[..], &plain]),
+        (&partition, ["mirror", &plain]),
+        (&plain, ["mirror", &partition]),
+    ] {
+        let refused = serve.command(&["stop", stopped]).failed(3, "WTL-0116", &others);
+        assert!(refused.stderr.contains("would be stopped with it"), "{}", refused.stderr);
+    }
     serve.command(&["stop", "lab"]).ok();
+    assert_eq!(serve.wait(), 0);
+}
+
+/// While an order changes the group, what lies on what is not known: a stop waits until it is.
+#[test]
+fn a_stop_while_a_group_is_being_changed_stops_no_more_than_is_meant() {
+    let room = Room::new();
+    let members = group_and_mirror(&room);
+    let serve = Serve::start(&room, &["--name", "lab"], &members);
+    let far = TcpListener::bind("127.0.0.1:0").unwrap();
+    let extend = format!("vg extend tank --on nbd://{}/silent --dry-run", far.local_addr().unwrap());
+    std::thread::scope(|scope| {
+        let ordered = scope.spawn(|| order(&room, &serve, &extend));
+        // It has connected: the order is being carried out.
+        let _held = far.accept().unwrap();
+        serve.command(&["stop", "mirror"]).failed(3, "WTL-0116", &["tank would be stopped with it"]);
+        assert_ne!(ordered.join().unwrap().status, 0);
+    });
+    serve.stop();
 }
 
 #[test]

@@ -478,6 +478,17 @@ impl Stack {
         notes
     }
 
+    /// The member that a running volume is: what it lies on is told by [`Self::below`].
+    #[must_use]
+    pub fn member_at(&self, volume: &VolumeRef) -> Option<MemberId> {
+        let running = |ix: MemberId| match self.scan.members[ix].origin {
+            MemberOrigin::Array(array) => Some(self.arrays.get(&array)?.as_ref().ok()?.volume()),
+            MemberOrigin::Logical { group, volume } => self.logical.get(&(group, volume)).cloned(),
+            _ => self.volumes.get(&ix).cloned(),
+        };
+        self.scan.members.ids().find(|&ix| running(ix).is_some_and(|running| running.is(volume)))
+    }
+
     pub(super) fn member_of(&self, origin: MemberOrigin) -> Option<MemberId> {
         self.scan.members.find(|member| member.origin == origin)
     }

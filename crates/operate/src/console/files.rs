@@ -133,6 +133,8 @@ mod tests {
             qos: Vec::new(),
             checkpoints: Vec::new(),
             reservations: Vec::new(),
+            sole_array: None,
+            stopped: Vec::new(),
         };
         Servers { answered: vec![(PathBuf::from("/run/data.sock"), server)], ..Servers::default() }
     }

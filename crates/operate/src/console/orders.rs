@@ -257,6 +257,8 @@ mod tests {
             qos: Vec::new(),
             checkpoints: Vec::new(),
             reservations: Vec::new(),
+            sole_array: None,
+            stopped: Vec::new(),
         };
         Servers { answered: vec![(PathBuf::from("/nowhere.sock"), server)], ..Servers::default() }
     }

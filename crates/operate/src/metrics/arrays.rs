@@ -381,6 +381,8 @@ mod tests {
             qos: Vec::new(),
             checkpoints: Vec::new(),
             reservations: Vec::new(),
+            sole_array: None,
+            stopped: Vec::new(),
         };
         ServerSight { name: name.to_owned(), report: Some(report) }
     }

@@ -170,6 +170,8 @@ mod tests {
                 qos: Vec::new(),
                 checkpoints: Vec::new(),
                 reservations: Vec::new(),
+                sole_array: None,
+                stopped: Vec::new(),
             })
         };
         Arc::new(ReportSource { time_max, how, ..ReportSource::one(socket.to_owned()) })

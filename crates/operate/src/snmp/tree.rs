@@ -182,6 +182,8 @@ mod tests {
             qos: Vec::new(),
             checkpoints: Vec::new(),
             reservations: Vec::new(),
+            sole_array: None,
+            stopped: Vec::new(),
         };
         let base: ObjectId = ".1.3.6".parse().unwrap();
         let silent = ServerSight { name: "b".to_owned(), report: None };

@@ -119,6 +119,11 @@ pub struct Served {
 }
 
 impl Served {
+    /// What tells it from the others of its server: its UUID, or its name if it has none.
+    pub fn id(&self) -> &str {
+        self.facts.uuid.as_deref().unwrap_or(&self.facts.name)
+    }
+
     /// An array with metadata that was just started. Its events go to the log from now on, and what
     /// it needs is done by itself.
     pub async fn of_started(

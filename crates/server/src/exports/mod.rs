@@ -435,12 +435,6 @@ impl ExportPlace {
         }
     }
 
-    /// Whether a volume is a device of another kernel there, or of a guest: one that stays behind
-    /// gives errors, and is in the way of a server that comes after.
-    pub fn makes_devices(&self) -> bool {
-        matches!(self, Self::Vhost(_) | Self::Nvme(..) | Self::Ublk(_))
-    }
-
     /// Takes a volume away.
     pub async fn remove(&self, core: &Core, name: &str) {
         match self {

@@ -53,10 +53,13 @@ pub const REQUEST_BYTES_MAX: usize = 32 << 10;
 pub enum ServerRequest {
     /// Everything about every array.
     Status,
-    /// Stop an array.
+    /// Stop an array, or what has this name above arrays, or the server as a whole.
     Stop {
         /// Its name or UUID.
         array: String,
+        /// The name is the server's, and all of it is meant.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        server: bool,
     },
     /// Fail a member.
     Fail {
@@ -386,6 +389,11 @@ mod tests {
             typed: None,
         };
         assert_eq!(decode::<ServerRequest>(add).unwrap(), add_expected);
+        let stop = |server| ServerRequest::Stop { array: "a".to_owned(), server };
+        assert_eq!(encode(&stop(false)), b"{\"schema_version\":1,\"command\":\"stop\",\"array\":\"a\"}\n");
+        for server in [false, true] {
+            assert_eq!(decode::<ServerRequest>(&encode(&stop(server))).unwrap(), stop(server));
+        }
         let events = ServerRequest::Events { epoch: None, after: 3, wait_secs: 30 };
         let line = "{\"schema_version\":1,\"command\":\"events\",\"after\":3,\"wait_secs\":30}\n";
         assert_eq!(String::from_utf8(encode(&events)).unwrap(), line);
@@ -408,6 +416,8 @@ mod tests {
             qos: Vec::new(),
             checkpoints: Vec::new(),
             reservations: Vec::new(),
+            sole_array: None,
+            stopped: Vec::new(),
         };
         let responses = [
             Response::Status(server),

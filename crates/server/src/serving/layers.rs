@@ -7,7 +7,6 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use wattle_control::lvm::GroupScan;
 use wattle_control::members::{Keyring, MemberAccess};
 use wattle_control::scan::MemberOrigin;
 use wattle_control::stack::{
@@ -22,7 +21,7 @@ use wattle_engine::{ArrayHandle, VolumeRef};
 use wattle_format::md::Uuid;
 use wattle_rt::Core;
 
-use super::stop_problem;
+use super::stop::stop_problem;
 use crate::array::{Served, ServedFacts};
 use crate::exports::of_this_process;
 use crate::history::{History, StateDir};
@@ -423,33 +422,4 @@ pub fn refuse_same_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result
         seen.push(name);
     }
     Ok(())
-}
-
-/// What has nothing to do with an array: arrays by UUID, and groups by name. No group is on both,
-/// and neither lies on the other.
-pub fn apart_from(stack: &Stack, uuid: &str) -> (Vec<String>, Vec<String>) {
-    let arrays = &stack.scan.arrays;
-    let on_arrays = arrays.entries().map(|(at, array)| {
-        let mut together = stack.below(&array.members).arrays;
-        together.push(at);
-        together
-    });
-    let below = |group: &GroupScan| {
-        let devices: Vec<_> = group.devices.iter().flatten().copied().collect();
-        stack.below(&devices).arrays
-    };
-    let together: Vec<Vec<ArrayId>> = on_arrays.chain(stack.groups.iter().map(below)).collect();
-    let uuid_of = |array: &ArrayId| arrays[*array].assembly.array.set_uuid.to_string();
-    let mut found: Vec<_> =
-        together.iter().flatten().copied().filter(|array| uuid_of(array) == uuid).collect();
-    let mut known = 0;
-    while known < found.len() {
-        known = found.len();
-        let touched = together.iter().filter(|some| some.iter().any(|array| found.contains(array)));
-        let more: Vec<_> = touched.flatten().copied().filter(|array| !found.contains(array)).collect();
-        found.extend(more);
-    }
-    let apart = together.iter().flatten().filter(|array| !found.contains(array));
-    let groups = stack.groups.iter().filter(|group| !below(group).iter().any(|array| found.contains(array)));
-    (apart.map(uuid_of).collect(), groups.map(|group| group.vg.name.clone()).collect())
 }

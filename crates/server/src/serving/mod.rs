@@ -1,11 +1,13 @@
 //! What a `wattle serve` process holds while it runs: the arrays, and its answers to other
 //! commands.
 
+mod apart;
 mod changes;
 mod checkpoints;
 pub mod layers;
 mod qos;
 mod reservations;
+mod stop;
 pub mod threads;
 
 use std::cell::{Cell, RefCell};
@@ -16,23 +18,21 @@ use wattle_control::lvm::allocate::free_extents;
 use wattle_control::members::MemberAccess;
 use wattle_control::running::Terms;
 use wattle_control::undo::Recorder;
-use wattle_control::{Code, Problem, Stack, shell_word};
-use wattle_engine::geometry::LevelKind;
-use wattle_engine::units::{SECTOR_BYTES, Sector};
+use wattle_control::{Code, Problem, Stack};
+use wattle_engine::units::SECTOR_BYTES;
 use wattle_engine::volume::qos::QosSite;
-use wattle_engine::{ArrayStatus, RecordJob, VolumeError};
+use wattle_engine::{RecordJob, VolumeRef};
 use wattle_export::fuse::Files;
-use wattle_rt::sync::{OneshotSender, Semaphore, oneshot};
+use wattle_rt::sync::{OneshotSender, Semaphore};
 use wattle_rt::{Core, Latch};
 
-use crate::array::{Obeyed, Served, ServedFacts};
+use crate::array::{Obeyed, Served};
 use crate::events::{EventFeed, FeedPosition};
-use crate::exports::{ExportPlace, Offered, VolumeUse};
+use crate::exports::{ExportPlace, Offered};
 use crate::protocol::report::{GroupReport, ServerReport, VolumeReport, below};
 use crate::protocol::{MapOrder, Response, SavingOrder, ServerRequest, forced};
 use crate::saving::ServerSaving;
 use crate::socket::listen::error_response;
-use crate::time::rfc3339;
 
 /// Everything that the process serves.
 pub struct Serving {
@@ -53,6 +53,12 @@ pub struct Serving {
     layered: bool,
     /// The volume groups that are open.
     groups: RefCell<Vec<GroupReport>>,
+    /// The array that all lies on that it serves, by UUID or else by name, if it began with but one.
+    sole_array: Option<String>,
+    /// The volume that it offers, if it began with but one.
+    sole_volume: Option<VolumeRef>,
+    /// The names of arrays that were stopped.
+    stopped: RefCell<Vec<String>>,
     /// Held by the order that changes a volume group.
     changing: Semaphore,
     /// Commands that wait for the process to have given everything back.
@@ -89,7 +95,18 @@ impl Serving {
         let epoch = format!("{}.{:06}-{}", now.secs, now.micros, std::process::id());
         let feed = Rc::new(EventFeed::new(&server, epoch));
         arrays.iter().for_each(|served| served.feed_into(&feed));
+        let sole_array = match &arrays[..] {
+            [array] => apart::is_below_all(stack.as_ref(), array, &offered).then(|| array.id().to_owned()),
+            _ => None,
+        };
+        let sole_volume = match &offered[..] {
+            [sole] => Some(sole.volume.clone()),
+            _ => None,
+        };
         Self {
+            sole_array,
+            sole_volume,
+            stopped: RefCell::default(),
             feed,
             layered: stack.is_some(),
             groups: RefCell::new(stack.iter().flat_map(groups_of).collect()),
@@ -177,12 +194,12 @@ impl Serving {
                 return Ok(Response::Changed { change: self.obey(&order).await? });
             }
             ServerRequest::Why { array } => return Ok(Response::Why(self.why(&array).await?)),
-            ServerRequest::Stop { array } => self.stop(&array).await?,
+            ServerRequest::Stop { array, server } => self.stop(&array, server).await?,
             ServerRequest::Fail { array, member } => self.find(&array)?.fail(&member).await?,
             ServerRequest::Remove { array, member } => self.find(&array)?.remove(&member).await?,
             ServerRequest::Add { array, member, force, write_mostly, undo, map, typed } => {
                 let served = self.find(&array)?;
-                let recorder = self.recorder(&undo, &format!("add {array}"), &member)?;
+                let recorder = self.recorder(&undo, &format!("add {}", served.facts.name), &member)?;
                 let (undo, typed) = (recorder.as_ref(), typed.as_deref());
                 let terms = Terms { forced: forced(&force)?, undo, write_mostly, typed, ..Terms::default() };
                 let adding = served.add(&member, terms);
@@ -192,7 +209,7 @@ impl Serving {
             ServerRequest::Replace { array, member, with, force, undo, map, typed } => {
                 let served = self.find(&array)?;
                 let new = with.as_deref().unwrap_or_default();
-                let recorder = self.recorder(&undo, &format!("replace {array}"), new)?;
+                let recorder = self.recorder(&undo, &format!("replace {}", served.facts.name), new)?;
                 let (undo, typed) = (recorder.as_ref(), typed.as_deref());
                 let terms = Terms { forced: forced(&force)?, undo, typed, ..Terms::default() };
                 let replacing = served.replace(&member, with.as_deref(), terms);
@@ -255,26 +272,6 @@ impl Serving {
         self.saving.recorder(Some(undo), now, what, if member.is_empty() { &[] } else { &given })
     }
 
-    /// Sees that nothing uses the files and devices of volumes; nothing can begin to use the
-    /// devices from then on, until they are removed.
-    ///
-    /// # Errors
-    /// One is in use. All of them can be used as before then.
-    async fn take_unused(&self, names: &[&str]) -> Result<(), Problem> {
-        for (ix, name) in names.iter().enumerate() {
-            for place in self.places() {
-                let Some(used) = place.take(name).await else { continue };
-                for name in &names[..=ix] {
-                    for place in self.places() {
-                        place.give_back(name).await;
-                    }
-                }
-                return Err(in_use_problem(name, &used));
-            }
-        }
-        Ok(())
-    }
-
     /// What it serves, and how that is.
     pub async fn status(&self) -> ServerReport {
         let mut arrays = Vec::new();
@@ -309,6 +306,8 @@ impl Serving {
             qos,
             checkpoints: self.checkpoints(),
             reservations: self.reservations(),
+            sole_array: self.sole_array.clone(),
+            stopped: self.stopped.borrow().clone(),
         };
         let arrays = report.arrays.iter_mut().map(|array| (&array.name, &mut array.exports));
         let volumes = report.volumes.iter_mut().map(|volume| (&volume.name, &mut volume.exports));
@@ -316,95 +315,6 @@ impl Serving {
             ways.retain(|way| !self.places().iter().any(|place| place.has_lost(name, way)));
         }
         report.with_places_that_fit()
-    }
-
-    /// Stops one array. The last one ends the process, and the answer waits until the process has
-    /// released the members: a command that stops an array wants to do something with them.
-    async fn stop(&self, name: &str) -> Result<String, Problem> {
-        let found = self.find(name);
-        if self.has_layers() || found.is_err() && name == self.server {
-            self.check_all_meant(name)?;
-            return self.stop_all(name).await;
-        }
-        let served = found?;
-        {
-            // An order that changes a group takes devices too, and gives back what it took.
-            let _turn = self.changing.acquire(1).await;
-            self.take_unused(&[&served.facts.name]).await?;
-        }
-        let message = stopped_message(&served.facts, &served.handle.status(&self.core).await);
-        served.stopping.set(true);
-        self.release(Some(&served.facts.name)).await;
-        // Two that are stopped at once are not both one of several.
-        let others_go_on = self.arrays.borrow().iter().any(|other| !other.stopping.get());
-        if others_go_on {
-            // What goes on by itself elsewhere, as a device over nothing.
-            for place in self.places().iter().filter(|place| place.makes_devices()) {
-                place.remove(&self.core, &served.facts.name).await;
-            }
-            let stopped = served.stop().await;
-            self.end_qos(&served.facts.name).await;
-            self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, &served));
-            let time = rfc3339(self.core.wall_clock().secs).unwrap_or_default();
-            self.feed.stopped(&served.feed_array(), &time);
-            stopped.map_err(|error| stop_problem(&served.facts.name, error))?;
-        } else {
-            let (sender, ended) = oneshot();
-            self.waiting_for_end.borrow_mut().push(sender);
-            self.last_stop.set();
-            let name = served.facts.name.clone();
-            drop(served);
-            ended.await.unwrap_or_else(|| Err(stop_problem(&name, VolumeError::Stopped)))?;
-        }
-        Ok(message)
-    }
-
-    /// With volumes that lie on each other everything is stopped: an order that names an array with
-    /// which others have nothing to do does not mean them.
-    fn check_all_meant(&self, name: &str) -> Result<(), Problem> {
-        let Some(uuid) = self.find(name).ok().and_then(|served| served.facts.uuid.clone()) else {
-            return Ok(());
-        };
-        if name == self.server {
-            return Ok(());
-        }
-        let apart = self.stack.borrow().as_ref().map(|stack| layers::apart_from(stack, &uuid));
-        let (apart, groups) = apart.unwrap_or_default();
-        let is_apart =
-            |served: &&Rc<Served>| served.facts.uuid.as_ref().is_some_and(|uuid| apart.contains(uuid));
-        let arrays = self.arrays.borrow();
-        let others = arrays.iter().filter(is_apart).map(|served| served.facts.name.clone());
-        let others: Vec<_> = others.chain(groups).collect();
-        if others.is_empty() {
-            return Ok(());
-        }
-        Err(Problem::new(
-            Code::InUse,
-            format!("{name} was not stopped: {} would be stopped with it", others.join(", ")),
-            "a server with volume groups or partitions stops as a whole",
-            format!(
-                "stop all of it: `wattle stop {}`; serve arrays that have nothing to do with each other apart",
-                shell_word(&self.server)
-            ),
-        ))
-    }
-
-    /// Volumes that lie on each other are stopped together.
-    async fn stop_all(&self, name: &str) -> Result<String, Problem> {
-        let turn = self.changing.acquire(1).await;
-        let offered = self.offered();
-        let names: Vec<_> = offered.iter().map(|offered| offered.name.as_str()).collect();
-        self.take_unused(&names).await?;
-        let (sender, ended) = oneshot();
-        self.waiting_for_end.borrow_mut().push(sender);
-        self.last_stop.set();
-        drop(turn);
-        ended.await.unwrap_or_else(|| Err(stop_problem(name, VolumeError::Stopped)))?;
-        let offered = self.offered();
-        let names: Vec<_> = offered.iter().map(|offered| offered.name.as_str()).collect();
-        let what = if names.is_empty() { self.server.clone() } else { names.join(", ") };
-        let below = if self.has_layers() { " and what is below" } else { "" };
-        Ok(format!("{what}{below}: stopped"))
     }
 
     /// Stops every array and lets go of it; nothing is served afterwards. The first problem, if
@@ -431,15 +341,21 @@ impl Serving {
     }
 
     /// The array of this name or UUID, or the only one that the group or volume of this name lies
-    /// on, or that the server of this name has: commands have found out that there is no other.
+    /// on, or that all lies on that the server of this name has.
+    ///
+    /// Invariant: an order that names an array never reaches another one, whatever was stopped
+    /// before. So the server's name stands for an array only if there was never another.
     fn find(&self, name: &str) -> Result<Rc<Served>, Problem> {
         let arrays = self.arrays.borrow();
         let of = |name: &str| {
             arrays.iter().find(|s| s.facts.name == name || s.facts.uuid.as_deref() == Some(name)).cloned()
         };
-        let below = || match (&below(&self.groups.borrow(), name)[..], &arrays[..]) {
-            ([array], _) => of(array),
-            ([], [array]) if name == self.server => Some(array.clone()),
+        let groups = self.groups.borrow();
+        let below = || match &below(&groups, name)[..] {
+            [array] => of(array),
+            [] if name == self.server && groups.iter().all(|group| group.name != name) => {
+                self.sole_array.as_deref().and_then(of)
+            }
             _ => None,
         };
         let found = of(name).or_else(below);
@@ -472,43 +388,5 @@ fn being_stopped(name: &str) -> Problem {
         format!("{name} is not being served any more"),
         "it is being stopped",
         "`wattle status` shows what is",
-    )
-}
-
-/// What a stop leaves behind. Only what was recorded is said to be: an array whose parity was not
-/// trusted stays dirty.
-fn stopped_message(facts: &ServedFacts, status: &ArrayStatus) -> String {
-    let left = match (status.read_only, status.level.kind(), status.synced_below == Sector::MAX) {
-        _ if facts.uuid.is_none() => " and gone: it had no metadata",
-        (true, _, _) => "; it was served read-only, and its members are as they were",
-        (false, LevelKind::Striped, _) => " and flushed",
-        (false, _, true) => " and recorded clean",
-        (false, LevelKind::Parity, false) => {
-            " and flushed; parity is still not known to be right everywhere: the next start resyncs it, here or in Linux"
-        }
-        (false, LevelKind::Mirrored, false) => {
-            " and flushed; copies are still not known to agree everywhere: the next start resyncs them, here or in Linux"
-        }
-    };
-    format!("{} is stopped{left}", facts.name)
-}
-
-fn in_use_problem(name: &str, used: &VolumeUse) -> Problem {
-    let VolumeUse { times, looks } = used;
-    let times = if *times == 1 { "once".to_owned() } else { format!("{times} times") };
-    Problem::new(
-        Code::InUse,
-        format!("{name} is not stopped: its file or device is in use, {times}"),
-        "what a mounted file system or a program has not written yet would be lost",
-        format!("unmount or close it first: {looks} tell what uses it"),
-    )
-}
-
-fn stop_problem(array: &str, error: VolumeError) -> Problem {
-    Problem::new(
-        Code::MetadataNotWritten,
-        format!("{array} is stopped and could not be recorded clean: {error}"),
-        "a member failed, or more than redundancy covers; parity may not fit what was written last",
-        "`wattle scan` shows the members; the next start takes the array as not cleanly stopped",
     )
 }

@@ -118,7 +118,9 @@ impl Serving {
             let served = self.find(name).ok()?;
             offered.iter().find(|offered| offered.volume.is(&served.handle.volume()))
         };
-        let only = || offered.first().filter(|_| offered.len() == 1 && name == self.server);
+        // Never another that came, or was left over, in the place of the first.
+        let is_sole = |offered: &&Offered| self.sole_volume.as_ref().is_some_and(|it| offered.volume.is(it));
+        let only = || offered.iter().find(is_sole).filter(|_| name == self.server);
         found.or_else(array).or_else(only).cloned().ok_or_else(|| {
             let names: Vec<_> = offered.iter().map(|offered| offered.name.as_str()).collect();
             Problem::new(

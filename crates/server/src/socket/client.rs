@@ -75,7 +75,7 @@ impl Servers {
 
     /// What a name stands for: the array of this name or UUID; the volume group of this name or
     /// UUID, or a volume, and the arrays that it lies on; or all that the server of this name
-    /// serves.
+    /// serves, unless an array of it that was stopped had the name.
     ///
     /// # Errors
     /// There is nothing of that name, or there are several arrays, or several servers have it.
@@ -111,18 +111,52 @@ impl Servers {
 
     fn all_arrays(&self) -> impl Iterator<Item = NamedServed<'_>> {
         self.answered.iter().flat_map(|(socket, server)| {
-            let meant = move |array| NamedServed { socket, server, arrays: vec![array], volumes: Vec::new() };
+            let meant = move |array| NamedServed {
+                socket,
+                server,
+                arrays: vec![array],
+                volumes: Vec::new(),
+                is_server: false,
+            };
             server.arrays.iter().map(meant)
         })
     }
 
-    /// The one array of this name or UUID, or that the group or volume of this name lies on.
+    /// All that the server of this name serves, whatever else is called so.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn server(&self, dir: &RuntimeDir, name: &str) -> Result<NamedServed<'_>, Problem> {
+        let found = self.answered.iter().find(|(_, server)| server.server == name);
+        let (socket, server) = found.ok_or_else(|| match self.not_answering(dir, name) {
+            Some(problem) => problem,
+            None => Problem::new(
+                Code::ServerNotFound,
+                format!("no server is called {name}"),
+                match list(self.reports().map(|server| server.server.as_str())).as_str() {
+                    "" => format!("no server listens in {}", dir.path().display()),
+                    servers => format!("the servers in {} are {servers}", dir.path().display()),
+                },
+                "name one of these; one started with another --runtime-dir is found with the same one",
+            ),
+        })?;
+        Ok(NamedServed::server(socket, server))
+    }
+
+    /// The one array of this name or UUID, or that the group or volume of this name lies on. The
+    /// name of a server stands for its array only where there was never another.
     ///
     /// # Errors
     /// There is none, or there are several.
     pub fn find(&self, dir: &RuntimeDir, name: &str) -> Result<(&Path, &ArrayReport), Problem> {
-        let NamedServed { socket, arrays, .. } = self.meant(dir, name)?;
+        let NamedServed { socket, server, arrays, is_server, .. } = self.meant(dir, name)?;
         match arrays[..] {
+            [one] if is_server && server.sole_array.as_deref() != Some(one.id()) => Err(Problem::new(
+                Code::ServerNotFound,
+                format!("no array is called {name}: that is a server"),
+                "it had other arrays, or has volumes that lie on none: its name does not say which is meant",
+                format!("name the array: {}", one.name),
+            )),
             [one] => Ok((socket, one)),
             [] => Err(on_no_array(name)),
             [..] => Err(Problem::new(
@@ -166,18 +200,41 @@ impl Servers {
         }
     }
 
-    fn not_found(&self, dir: &RuntimeDir, name: &str) -> Problem {
+    /// Why something of this name may be served, and is not found.
+    fn not_answering(&self, dir: &RuntimeDir, name: &str) -> Option<Problem> {
         if let Some(problem) = self.silent.first() {
-            return problem.clone();
+            return Some(problem.clone());
         }
-        if self.is_dead(dir, name) {
-            return Problem::new(
+        self.is_dead(dir, name).then(|| {
+            Problem::new(
                 Code::ServerNotFound,
                 format!("{name} is not being served: its server ended without being stopped"),
                 "it was killed, or it crashed; what it had in flight is not recorded as done",
                 format!(
                     "serve the same members again, which recovers; `wattle stop {}` has the old server forgotten",
                     shell_word(name)
+                ),
+            )
+        })
+    }
+
+    fn not_found(&self, dir: &RuntimeDir, name: &str) -> Problem {
+        if let Some(problem) = self.not_answering(dir, name) {
+            return problem;
+        }
+        let is_stopped = |server: &&ServerReport| server.stopped.iter().any(|stopped| stopped == name);
+        if let Some(server) = self.reports().find(is_stopped) {
+            return Problem::new(
+                Code::ServerNotFound,
+                format!("{name} is not being served any more: it was stopped"),
+                format!(
+                    "the server {} goes on with {}, which this order does not name",
+                    server.server,
+                    list(server.arrays.iter().map(|array| array.name.as_str()))
+                ),
+                format!(
+                    "name what is meant, as `wattle status` does; `wattle stop --server {}` stops all of that server",
+                    shell_word(&server.server)
                 ),
             );
         }
@@ -211,9 +268,17 @@ pub struct NamedServed<'a> {
     pub arrays: Vec<&'a ArrayReport>,
     /// The volumes, where no array was named.
     pub volumes: Vec<&'a VolumeReport>,
+    /// It is the server that was named, and nothing of it.
+    pub is_server: bool,
 }
 
-impl NamedServed<'_> {
+impl<'a> NamedServed<'a> {
+    /// All that a server has.
+    fn server(socket: &'a Path, server: &'a ServerReport) -> Self {
+        let (arrays, volumes) = (server.arrays.iter().collect(), server.volumes.iter().collect());
+        Self { socket, server, arrays, volumes, is_server: true }
+    }
+
     /// The volumes that clients know of what was named: of a group all of its volumes, of an array
     /// itself, or what its server offers in the stead of arrays.
     #[must_use]
@@ -250,10 +315,11 @@ fn above<'a>(socket: &'a Path, server: &'a ServerReport, name: &str) -> Option<N
             below.iter().any(|id| array.uuid.as_deref() == Some(id) || array.name == *id)
         };
         let arrays = server.arrays.iter().filter(is_below).collect();
-        return Some(NamedServed { socket, server, arrays, volumes: named });
+        return Some(NamedServed { socket, server, arrays, volumes: named, is_server: false });
     }
-    let (arrays, volumes) = (server.arrays.iter().collect(), server.volumes.iter().collect());
-    (server.server == name).then_some(NamedServed { socket, server, arrays, volumes })
+    // A name that an array had means that array for as long as the server goes on.
+    let was_array = server.stopped.iter().any(|stopped| stopped == name);
+    (server.server == name && !was_array).then(|| NamedServed::server(socket, server))
 }
 
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -504,6 +570,50 @@ mod tests {
         assert!(servers.find(&dir, "a").unwrap_err().what.contains("ended without being stopped"));
         dir.forget("a");
         assert!(Servers::ask(&dir).dead.is_empty());
+    }
+
+    /// What is known of a server called `m0`, after its array of this name was stopped.
+    fn without_its_first(names: &[&str], sole_array: Option<&str>, stopped: &[&str]) -> Servers {
+        let arrays = names
+            .iter()
+            .map(|name| ArrayReport { uuid: None, ..crate::fixtures::array(name, "raid1", &["a", "b"]) });
+        let server = ServerReport {
+            server: "m0".to_owned(),
+            pid: 7,
+            arrays: arrays.collect(),
+            volumes: Vec::new(),
+            groups: Vec::new(),
+            threads: Vec::new(),
+            cpu_ms: None,
+            qos: Vec::new(),
+            checkpoints: Vec::new(),
+            reservations: Vec::new(),
+            sole_array: sole_array.map(str::to_owned),
+            stopped: stopped.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        Servers { answered: vec![(PathBuf::from("/run/m0.sock"), server)], ..Servers::default() }
+    }
+
+    #[test]
+    fn the_name_of_a_server_stands_for_an_array_only_where_there_was_never_another() {
+        let dir = RuntimeDir::new(PathBuf::from("/nowhere"), true);
+        let found = |servers: &Servers, name: &str| match servers.find(&dir, name) {
+            Ok((_, array)) => Ok(array.name.clone()),
+            Err(problem) => Err(problem.code),
+        };
+        let both = without_its_first(&["m0", "m1"], None, &[]);
+        assert_eq!(found(&both, "m0"), Ok("m0".to_owned()));
+        let one_left = without_its_first(&["m1"], None, &["m0"]);
+        assert_eq!(found(&one_left, "m0"), Err(Code::ServerNotFound));
+        assert!(one_left.meant(&dir, "m0").unwrap_err().next.contains("wattle stop --server m0"));
+        assert!(one_left.server(&dir, "m0").unwrap().is_server);
+        assert_eq!(found(&one_left, "m1"), Ok("m1".to_owned()));
+        let other_left = without_its_first(&["m1"], None, &["m2"]);
+        assert_eq!(found(&other_left, "m0"), Err(Code::ServerNotFound));
+        assert!(other_left.meant(&dir, "m0").unwrap().is_server);
+        let sole = without_its_first(&["m1"], Some("m1"), &[]);
+        assert_eq!(found(&sole, "m0"), Ok("m1".to_owned()));
+        assert_eq!(sole.server(&dir, "m1").unwrap_err().code, Code::ServerNotFound);
     }
 
     #[test]

@@ -224,6 +224,8 @@ mod tests {
             qos: Vec::new(),
             checkpoints: Vec::new(),
             reservations: Vec::new(),
+            sole_array: None,
+            stopped: Vec::new(),
         };
         let percent = |server: &ServerReport| {
             let full = sources.fullness(server).unwrap().into_values().flatten().next()?;

@@ -21,8 +21,7 @@ const FOUND: u8 = 1;
 /// # Errors
 /// No such array, or something else runs. What it finds is an exit status.
 pub fn check(access: &MemberAccess, args: &CheckArgs) -> Result<ExitCode, Problem> {
-    let array = args.name.clone();
-    scrub(access, &args.name, &args.scrub, &args.runtime, |_| {
+    scrub(access, &args.name, &args.scrub, &args.runtime, |array, _| {
         Ok(match &args.bad_blocks {
             Some(member) => ServerRequest::ClearBadBlocks { array, member: member.clone() },
             None if args.record => ServerRequest::Record { array, repair: false },
@@ -34,7 +33,7 @@ pub fn check(access: &MemberAccess, args: &CheckArgs) -> Result<ExitCode, Proble
 /// # Errors
 /// As [`check`], or the source is not stated or is none for this level.
 pub fn repair(access: &MemberAccess, args: &RepairArgs) -> Result<ExitCode, Problem> {
-    scrub(access, &args.name, &args.scrub, &args.runtime, |level| {
+    scrub(access, &args.name, &args.scrub, &args.runtime, |array, level| {
         let source = source(level, args.source.as_deref())?;
         if args.record && source != RepairChoice::Record {
             return Err(Problem::new(
@@ -45,9 +44,9 @@ pub fn repair(access: &MemberAccess, args: &RepairArgs) -> Result<ExitCode, Prob
             ));
         }
         if args.record {
-            return Ok(ServerRequest::Record { array: args.name.clone(), repair: true });
+            return Ok(ServerRequest::Record { array, repair: true });
         }
-        Ok(ServerRequest::Repair { array: args.name.clone(), source })
+        Ok(ServerRequest::Repair { array, source })
     })
 }
 
@@ -56,13 +55,14 @@ fn scrub(
     name: &str,
     args: &Scrub,
     runtime: &Runtime,
-    start: impl FnOnce(&str) -> Result<ServerRequest, Problem>,
+    start: impl FnOnce(String, &str) -> Result<ServerRequest, Problem>,
 ) -> Result<ExitCode, Problem> {
     let target = ServedTarget::find(runtime.runtime_dir.as_deref(), name)?;
+    let array = target.id().to_owned();
     let order = match (args.abort, args.pause, args.resume) {
-        (true, ..) => ServerRequest::Abort { array: name.to_owned() },
-        (_, true, _) | (_, _, true) => ServerRequest::Pause { array: name.to_owned(), paused: args.pause },
-        _ => start(&target.array().level)?,
+        (true, ..) => ServerRequest::Abort { array },
+        (_, true, _) | (_, _, true) => ServerRequest::Pause { array, paused: args.pause },
+        _ => start(array, &target.array().level)?,
     };
     let mut report = OrderReport::new();
     report.answer(request(target.socket(), &order)?);

@@ -150,7 +150,7 @@ fn check(
         output::note(&format!("{}: not due, last done {last}", array.name));
         return Ok(checked(false, None));
     }
-    let id = array.uuid.as_deref().unwrap_or(&array.name);
+    let id = array.id();
     let target = ServedTarget::find(dir, id)?;
     // It may say that the check waits: background work is paused.
     let answer = request(target.socket(), &ServerRequest::Check { array: id.to_owned() })?;

@@ -69,6 +69,8 @@ impl World {
             qos: Vec::new(),
             checkpoints: Vec::new(),
             reservations: Vec::new(),
+            sole_array: None,
+            stopped: Vec::new(),
         };
         let seen = Look {
             report: &report,
@@ -475,6 +477,8 @@ fn a_spare_that_is_another_arrays_by_now_has_moved() {
             qos: Vec::new(),
             checkpoints: Vec::new(),
             reservations: Vec::new(),
+            sole_array: None,
+            stopped: Vec::new(),
         };
         let seen = Look {
             report: &report,
@@ -517,6 +521,8 @@ fn others_say(
         qos: Vec::new(),
         checkpoints: Vec::new(),
         reservations: Vec::new(),
+        sole_array: None,
+        stopped: Vec::new(),
     };
     world.rules.volume_full_percent = Some(90);
     let seen = Look {

@@ -113,6 +113,12 @@ pub struct ArrayReport {
 }
 
 impl ArrayReport {
+    /// What tells it from the others of its server: its UUID, or its name if it has none.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.uuid.as_deref().unwrap_or(&self.name)
+    }
+
     /// mdadm's exit status of `--detail --test`; whole members whose parity is not trusted, or that
     /// answer nothing, are no redundancy.
     pub fn check_status(&self) -> u8 {

@@ -63,6 +63,13 @@ pub struct ServerReport {
     /// Volumes of which NVMe hosts have registered or reserved something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reservations: Vec<ReservationReport>,
+    /// The array that all it serves lies on, by UUID or else by name: an order to an array may name
+    /// the server too. Absent from an older server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sole_array: Option<String>,
+    /// Arrays that were stopped while it goes on: their names stand for nothing of it any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stopped: Vec<String>,
 }
 
 impl ServerReport {

@@ -60,6 +60,8 @@ fn report() -> ServerReport {
         qos: Vec::new(),
         checkpoints: Vec::new(),
         reservations: Vec::new(),
+        sole_array: None,
+        stopped: Vec::new(),
     }
 }
 

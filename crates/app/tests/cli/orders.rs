@@ -2,10 +2,14 @@
 //! with its exit status, and the array is as it was.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 
 use serde_json::Value;
 
+use crate::fuse::can_mount;
+use crate::group_changes::Client;
 use crate::harness::{Room, Said, Serve, require, run, tool, wattle};
 
 /// What must not change: the members, and what is said of the whole.
@@ -324,16 +328,20 @@ pub fn corrupt(member: &str, at: u64, bytes: &[u8]) {
     fs::File::options().write(true).open(member).unwrap().write_all_at(bytes, offset + at).unwrap();
 }
 
+/// Mirrors of these names, and the members of each.
+fn mirrors<const N: usize>(room: &Room, names: [&str; N]) -> [Vec<String>; N] {
+    names.map(|name| {
+        let pair = ["0", "1"].map(|ix| room.device(&format!("{name}{ix}"), 16 << 20));
+        run(["create", name, "--level", "1", &pair[0], &pair[1]]).ok();
+        pair.to_vec()
+    })
+}
+
 /// Neither is the last one when it is told, and the server ends all the same.
 #[test]
 fn two_arrays_stopped_at_once_end_their_server() {
     let room = Room::new();
-    let create = |name: &str| {
-        let pair = ["0", "1"].map(|ix| room.device(&format!("{name}{ix}"), 16 << 20));
-        run(["create", name, "--level", "1", &pair[0], &pair[1]]).ok();
-        pair
-    };
-    let members: Vec<_> = ["a", "b"].into_iter().flat_map(create).collect();
+    let members = mirrors(&room, ["a", "b"]).concat();
     let mut serve = Serve::start(&room, &[], &members);
     let stop = |name: &str| {
         let mut stop = wattle();
@@ -343,4 +351,109 @@ fn two_arrays_stopped_at_once_end_their_server() {
         assert!(stop.wait().unwrap().success());
     }
     assert_eq!(serve.wait(), 0);
+}
+
+/// A server is called like its first array unless it is told otherwise, and its name is no other
+/// array's when that one is stopped.
+#[test]
+fn an_order_to_an_array_that_was_stopped_reaches_no_other() {
+    let room = Room::new();
+    let members = mirrors(&room, ["m0", "m1"]).concat();
+    let new = room.device("new", 16 << 20);
+    for args in [&[][..], &["--name", "lab"]] {
+        let mut serve = Serve::start(&room, args, &members);
+        let server = args.last().copied().unwrap_or("m0");
+        if server == "lab" {
+            serve.command(&["fail", "lab", "0"]).failed(2, "WTL-0007", &["m0, m1"]);
+        }
+        serve.command(&["stop", "m0"]).ok();
+        let orders: [&[&str]; 15] = [
+            &["fail", "0"],
+            &["remove", "0"],
+            &["add", &new],
+            &["replace", "0", "--with", &new],
+            &["check"],
+            &["check", "--record"],
+            &["check", "--abort"],
+            &["repair", "--source", "majority"],
+            &["set", "sync_action=frozen"],
+            &["set", "bandwidth=1M"],
+            &["set"],
+            &["checkpoint", "now"],
+            &["why"],
+            &["status"],
+            &["stop"],
+        ];
+        let names: &[&str] = if server == "lab" { &["m0", "lab"] } else { &["m0"] };
+        for (name, order) in names.iter().flat_map(|name| orders.map(|order| (*name, order))) {
+            // What it says of a server as a whole says it of what there is.
+            if name == "lab" && matches!(order, ["why" | "status" | "stop" | "set"]) {
+                continue;
+            }
+            let words = [&order[..1], &[name], &order[1..]].concat();
+            let said = refused(&serve, &words, Some(&new));
+            assert!(
+                said.status == 1 && said.stderr.contains("error[WTL-0100]"),
+                "{words:?}: {}",
+                said.stderr
+            );
+        }
+        // A client that does not ask which array has the name, as older ones do not.
+        for name in names {
+            let mut client = UnixStream::connect(serve.runtime_dir.join(format!("{server}.sock"))).unwrap();
+            let request = format!(
+                "{{\"schema_version\":1,\"command\":\"fail\",\"array\":\"{name}\",\"member\":\"0\"}}\n"
+            );
+            client.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            BufReader::new(client).read_line(&mut answer).unwrap();
+            assert!(answer.contains("WTL-0100"), "{answer}");
+        }
+        let array = serve.array();
+        assert_eq!((&array["name"], &array["slots"]), (&"m1".into(), &"[UU]".into()), "{array:#}");
+        assert!(fs::read(&new).unwrap().iter().all(|&byte| byte == 0));
+        serve.command(&["stop", "--server", "m1"]).failed(1, "WTL-0100", &[server]);
+        let stop: &[&str] = if server == "lab" { &["stop", "lab"] } else { &["stop", "--server", "m0"] };
+        let stopped = serve.command(stop).ok();
+        assert!(stopped.stderr.contains("m1 is stopped and recorded clean"), "{}", stopped.stderr);
+        assert_eq!(serve.wait(), 0);
+    }
+}
+
+/// Where clients find the other one goes on.
+#[test]
+fn an_array_that_is_stopped_lets_go_of_its_members_wherever_it_is_exported() {
+    let room = Room::new();
+    let [first, second] = mirrors(&room, ["m0", "m1"]);
+    let socket = room.path("nbd");
+    let [files, guests] = ["files", "guests"].map(|name| room.path(name));
+    for dir in [&files, &guests] {
+        fs::create_dir(dir).unwrap();
+    }
+    let mut exports =
+        vec![format!("nbd=unix:{}", socket.display()), format!("vhost-user={}", guests.display())];
+    if can_mount() {
+        exports.push(format!("fuse={}", files.display()));
+    }
+    for export in exports {
+        let serve = Serve::start(&room, &["--export", &export], &[&first[..], &second].concat());
+        let is_nbd = export.starts_with("nbd");
+        // One that stays, and one that has not said what it wants.
+        let clients = is_nbd.then(|| (Client::connect(&socket, "m0"), Client::connect(&socket, "m1")));
+        let asking = is_nbd.then(|| UnixStream::connect(&socket).unwrap());
+        serve.command(&["stop", "m0"]).ok();
+        let beside = Room::new();
+        let other = Serve::start(&beside, &["--name", "other"], &first);
+        assert_eq!(serve.array()["name"], "m1", "{export}");
+        if is_nbd {
+            assert!(Client::connect(&socket, "m0").is_none(), "it is offered still");
+            Client::connect(&socket, "m1").unwrap().leave();
+        }
+        if export.starts_with("fuse") {
+            assert!(!files.join("m0").exists() && files.join("m1").exists());
+        }
+        drop((clients, asking));
+        other.stop();
+        serve.stop();
+    }
 }

@@ -95,6 +95,8 @@ impl Follow for HintShard {
     }
 
     fn leave(&self, core: &Core, fixed: &Fixed) {
+        // What still refers to the array must not keep its memory.
+        self.cache.clear();
         drop(core.take_local::<Self>(fixed.hints_key()));
     }
 }

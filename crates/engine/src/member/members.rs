@@ -13,6 +13,7 @@ use wattle_rt::{
 };
 
 use super::deadline::Deadlines;
+use super::released::released;
 use crate::model::fixed::Fixed;
 use crate::model::geometry::LevelKind;
 use crate::model::health::{Health, MemberState};
@@ -97,6 +98,17 @@ impl Members {
     /// What members read and write by, and what goes bad together.
     pub fn member_block(&self) -> Sector {
         Sector(u64::from(self.fixed.member_block_bytes) / SECTOR_BYTES)
+    }
+
+    /// The array is stopped: lets go of the members. Whatever keeps a part of the array, as a client
+    /// that is still connected does, must not keep their drives open and locked with it. A read that
+    /// a core begins all the same is answered that the member is gone.
+    pub fn release(&self) {
+        let mut health = Health::clone(&self.health.borrow());
+        for seat in &mut health.seats {
+            seat.device = seat.device.take().map(|device| released(&self.core, &device));
+        }
+        *self.health.borrow_mut() = Rc::new(health);
     }
 
     /// The members' states as of now.

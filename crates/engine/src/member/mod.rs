@@ -5,6 +5,7 @@ mod by_block;
 mod deadline;
 mod members;
 mod outcome;
+mod released;
 
 pub(crate) use by_block::{Patience, Undelivered, read_by_block};
 pub(crate) use deadline::in_time;

@@ -338,6 +338,7 @@ impl Home {
             shard.stopped.set(true);
             shard.gate.open();
             shard.followers().iter().for_each(|follower| follower.leave(&shard.core, &shard.fixed));
+            shard.release();
             drop(shard.core.take_local::<StateShard>(shard.fixed.state_key()));
         })
         .await;

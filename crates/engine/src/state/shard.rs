@@ -102,6 +102,12 @@ impl StateShard {
         self.recorded.notify_all();
     }
 
+    /// The array is stopped: what is kept of it from now on keeps none of its drives.
+    pub fn release(&self) {
+        self.log.iter().for_each(LogShard::begin_anew);
+        self.members.release();
+    }
+
     pub fn set_recorded(&self, epoch: u64) {
         self.recorded_epoch.set(epoch.max(self.recorded_epoch.get()));
         self.recorded.notify_all();

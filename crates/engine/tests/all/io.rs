@@ -9,14 +9,16 @@ use std::time::Duration;
 use wattle_engine::geometry::{Level, LevelKind};
 use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{MemberIx, Sector};
-use wattle_engine::{ArrayHandle, ArraySpec, MemberState, Volume};
+use wattle_engine::{ArrayHandle, ArraySpec, MemberState, Volume, VolumeError};
 use wattle_rt::{
-    Buf, BufMut, Core, Device, DriveConfig, Durability, Rng, RunOutcome, SimWorld, Unmap, WorldConfig, race,
+    Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, Rng, RunOutcome, SimWorld,
+    Unmap, WorldConfig, race,
 };
 
 use crate::support::case::{Case, case};
 use crate::support::drives::drives;
 use crate::support::members::in_sync;
+use crate::support::zeros::zeros;
 
 const CASES: &[Case] = &[
     case(Level::Linear, 0, 3, 0),
@@ -326,5 +328,36 @@ fn writes_that_overlap_leave_redundancy_that_agrees() {
             });
             assert!(whole == degraded, "{case:?} without {missing:?} tells another story");
         }
+    }
+}
+
+/// A client that stays connected has the volume for as long as it likes.
+#[test]
+fn what_is_kept_of_a_stopped_array_keeps_none_of_its_drives() {
+    for (number, &case) in CASES.iter().enumerate() {
+        let mut fixture = Fixture::new(case, 200 + number as u64, 2);
+        run(&mut fixture, "stopping", async move |core: Core| {
+            let size_bytes = (MEMBER_SECTORS + OFFSET.0) * 512;
+            let (devices, drives) = zeros(&core, case.members, size_bytes);
+            let members = in_sync(&devices, OFFSET, &[]);
+            drop(devices);
+            let spec = ArraySpec::new("a", case.geometry(MEMBER_SECTORS), members);
+            let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
+            for ix in 0..core.cores() {
+                let volume = array.volume();
+                let keep = move |core: Core| async move {
+                    // No key of the engine's: those begin at 1.
+                    core.put_local(u64::MAX, Rc::new(volume.open(&core).unwrap()));
+                };
+                core.call(CoreIx(ix), keep).await;
+            }
+            let volume = array.volume().open(&core).unwrap();
+            assert_eq!(volume.write(512, Buf::copy_of(&[1; 512]), Durability::Cached).await, Ok(()));
+            assert_eq!(volume.read(0, BufMut::alloc(8192)).await.0, Ok(()));
+            assert_eq!(drives.held(), case.members);
+            array.stop(&core).await.unwrap();
+            assert_eq!(drives.held(), 0, "{case:?}");
+            assert_eq!(volume.read(0, BufMut::alloc(512)).await.0, Err(VolumeError::Stopped));
+        });
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use wattle_engine::geometry::{Geometry, Level};
 use wattle_engine::job::{JobEnd, JobKind, Pace};
-use wattle_engine::metadata::ArrayRecord;
+use wattle_engine::metadata::{ArrayRecord, NoMetadata};
 use wattle_engine::state::ppl::{LogArea, LogEntry, LogFormat, LogSpec};
 use wattle_engine::units::{MemberIx, Sector, StripeNo};
 use wattle_engine::{ArrayHandle, ArraySpec, Job, MemberSpec, MemberState, Volume};
@@ -21,6 +21,7 @@ use crate::support::commits::OnCommit;
 use crate::support::drives::drives;
 use crate::support::plain::plain;
 use crate::support::run::run;
+use crate::support::zeros::zeros;
 
 const MEMBERS: usize = 4;
 const CHUNK: u64 = 16;
@@ -575,4 +576,28 @@ fn no_entry_outlives_what_an_aborted_repair_wrote() {
     for slot in 0..MEMBERS {
         assert_eq!(fixture.log(slot).1, <[[u64; 3]; 0]>::default(), "slot {slot}");
     }
+}
+
+#[test]
+fn the_log_of_a_stopped_array_keeps_none_of_its_drives() {
+    let mut fixture = Fixture::new(2);
+    let (geometry, size_bytes) = (fixture.geometry.clone(), DATA_BYTES + MEMBER_SECTORS * 512);
+    let outcome = fixture.world.run(async move |core: Core| {
+        let (devices, drives) = zeros(&core, MEMBERS, size_bytes);
+        let member = |device| MemberSpec {
+            log: Some(LOG),
+            ..MemberSpec::in_sync(device, Sector(DATA_BYTES / 512))
+        };
+        let spec = ArraySpec::new("a", geometry, devices.into_iter().map(member).collect());
+        let format = Arc::new(Plain { entries_max: 148 });
+        let spec = ArraySpec { log: Some(LogSpec { ring: true, format }), ..spec };
+        let array = ArrayHandle::start(&core, spec, Box::new(NoMetadata)).await;
+        let volume = array.volume().open(&core).unwrap();
+        assert_eq!(volume.write(0, Buf::copy_of(&[1; BLOCK]), Durability::Cached).await, Ok(()));
+        assert_eq!(drives.held(), MEMBERS);
+        array.stop(&core).await.unwrap();
+        assert_eq!(drives.held(), 0);
+        drop(volume);
+    });
+    outcome.expect_done();
 }

@@ -6,3 +6,4 @@ pub mod drives;
 pub mod members;
 pub mod plain;
 pub mod run;
+pub mod zeros;

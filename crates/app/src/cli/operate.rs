@@ -14,7 +14,7 @@ use super::{Force, Json, MapArgs, Runtime, SavingArgs, name_text};
 #[command(after_help = "\
 Examples:
   wattle stop data
-  wattle stop --server lab                      everything that this server has")]
+  wattle stop --server data                     everything that this server has")]
 pub struct StopArgs {
     /// The array, volume group, volume or server, by name or UUID.
     #[arg(value_name = "NAME")]

@@ -112,7 +112,8 @@ fn what_lies_beside_what_is_stopped_is_not_stopped_with_it_unasked() {
         let mut serve = Serve::start(&room, &args, &members);
         let whole = format!("stop --server {server}");
         for (stopped, beside) in [("mirror", "tank"), ("tank", "mirror"), ("tank/data", "mirror")] {
-            let words = [&format!("{beside} would be stopped with it")[..], &whole];
+            let refusal = format!("{stopped} was not stopped: {beside} would be stopped with it");
+            let words = [&refusal[..], &whole];
             serve.command(&["stop", stopped]).failed(3, "WTL-0116", &words);
         }
         let status = serve.command(&["status", "--json"]).ok().json();

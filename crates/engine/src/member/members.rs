@@ -100,9 +100,9 @@ impl Members {
         Sector(u64::from(self.fixed.member_block_bytes) / SECTOR_BYTES)
     }
 
-    /// The array is stopped: lets go of the members. Whatever keeps a part of the array, as a client
-    /// that is still connected does, must not keep their drives open and locked with it. A read that
-    /// a core begins all the same is answered that the member is gone.
+    /// The array is stopped: lets go of the members. Whatever keeps a part of the array, as a
+    /// client that is still connected does, must not keep their drives open and locked with it. A
+    /// read that a core begins all the same is answered that the member is gone.
     pub fn release(&self) {
         let mut health = Health::clone(&self.health.borrow());
         for seat in &mut health.seats {

@@ -11,8 +11,8 @@ use wattle_engine::metadata::NoMetadata;
 use wattle_engine::units::{MemberIx, Sector};
 use wattle_engine::{ArrayHandle, ArraySpec, MemberState, Volume, VolumeError};
 use wattle_rt::{
-    Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, Rng, RunOutcome, SimWorld,
-    Unmap, WorldConfig, race,
+    Buf, BufMut, Core, CoreIx, Device, DriveConfig, Durability, Rng, RunOutcome, SimWorld, Unmap,
+    WorldConfig, race,
 };
 
 use crate::support::case::{Case, case};

@@ -584,10 +584,8 @@ fn the_log_of_a_stopped_array_keeps_none_of_its_drives() {
     let (geometry, size_bytes) = (fixture.geometry.clone(), DATA_BYTES + MEMBER_SECTORS * 512);
     let outcome = fixture.world.run(async move |core: Core| {
         let (devices, drives) = zeros(&core, MEMBERS, size_bytes);
-        let member = |device| MemberSpec {
-            log: Some(LOG),
-            ..MemberSpec::in_sync(device, Sector(DATA_BYTES / 512))
-        };
+        let member =
+            |device| MemberSpec { log: Some(LOG), ..MemberSpec::in_sync(device, Sector(DATA_BYTES / 512)) };
         let spec = ArraySpec::new("a", geometry, devices.into_iter().map(member).collect());
         let format = Arc::new(Plain { entries_max: 148 });
         let spec = ArraySpec { log: Some(LogSpec { ring: true, format }), ..spec };

@@ -53,7 +53,8 @@ pub struct Serving {
     layered: bool,
     /// The volume groups that are open.
     groups: RefCell<Vec<GroupReport>>,
-    /// The array that all lies on that it serves, by UUID or else by name, if it began with but one.
+    /// The array that all lies on that it serves, by UUID or else by name, if it began with but
+    /// one.
     sole_array: Option<String>,
     /// The volume that it offers, if it began with but one.
     sole_volume: Option<VolumeRef>,

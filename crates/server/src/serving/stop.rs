@@ -123,6 +123,9 @@ impl Serving {
         if others.is_empty() {
             return Ok(());
         }
+        let arrays = self.arrays.borrow();
+        let by_uuid = arrays.iter().find(|served| served.facts.uuid.as_deref() == Some(name));
+        let name = by_uuid.map_or(name, |served| &served.facts.name);
         Err(Problem::new(
             Code::InUse,
             format!("{name} was not stopped: {} would be stopped with it", others.join(", ")),

@@ -233,7 +233,7 @@ impl Servers {
                     list(server.arrays.iter().map(|array| array.name.as_str()))
                 ),
                 format!(
-                    "name what is meant, as `wattle status` does; `wattle stop --server {}` stops all of that server",
+                    "name what is meant (`wattle status` lists it); `wattle stop --server {}` stops all of that server",
                     shell_word(&server.server)
                 ),
             );

@@ -35,7 +35,8 @@ impl HeldDrives {
 pub fn zeros(core: &Core, count: usize, size_bytes: u64) -> (Vec<Device>, HeldDrives) {
     let served: Vec<Arc<Zeros>> = (0..count).map(|_| Arc::new(Zeros)).collect();
     let drives = HeldDrives(served.iter().map(Arc::downgrade).collect());
-    let device =
-        |(slot, drive)| Device::served(format!("zeros-{slot}"), size_bytes, 512, true, core, drive as Arc<dyn Serve>);
+    let device = |(slot, drive)| {
+        Device::served(format!("zeros-{slot}"), size_bytes, 512, true, core, drive as Arc<dyn Serve>)
+    };
     (served.into_iter().enumerate().map(device).collect(), drives)
 }

@@ -2,7 +2,9 @@
 //! not as they should be.
 
 use std::fs;
+use std::path::Path;
 
+use crate::fuse::Loop;
 use crate::harness::{Room, Serve, require, run, tool};
 use crate::luks::{luks2, passphrase};
 use crate::undo::put;
@@ -143,4 +145,44 @@ fn a_partition_and_what_is_on_the_whole_drive_are_not_both_written() {
     Serve::start(&room, &[&with[..], &["--read-only"]].concat(), &[&drive]).stop();
     let inside = format!("{drive}:luks");
     Serve::start(&room, &[&with[..], &["-V", &inside]].concat(), &[&drive]).stop();
+}
+
+/// Hazard: a disk of sectors of 512 has one thing at eight times the place of a partition that shows
+/// nothing, and that partition is written there, over another one. Linux made the partitions of a
+/// block device in its sectors.
+#[test]
+fn partitions_of_a_block_device_are_where_linux_has_them() {
+    const MIB: u64 = 1 << 20;
+    if !require("losetup") {
+        return;
+    }
+    let room = Room::new();
+    let drives = ["a", "b"].map(|name| room.device(name, 256 * MIB));
+    for drive in &drives {
+        put(drive, 0, &mbr(&[(0x83, 2048, 32768), (0x83, 34816, 16384)]));
+        put(drive, 8 * MIB + 4086, b"SWAPSPACE2");
+    }
+    let image = run(["scan", &drives[0]]).ok();
+    assert!(image.text().contains("taken in sectors of 4096, and only read"), "{}", image.text());
+    let parts = drives.each_ref().map(|drive| format!("{drive}:p2"));
+    let create = ["create", "e", "--level", "1", "--yes", "--no-undo"];
+    run(create.into_iter().chain(parts.iter().map(String::as_str))).failed(1, "WTL-0025", &[&parts[0]]);
+    let Some(loops) = drives.each_ref().map(|drive| Loop::over(Path::new(drive), &[])).into_iter().collect()
+    else {
+        return;
+    };
+    let loops: Vec<Loop> = loops;
+    let scan = run(["scan", "--json", &loops[0].0]).ok().json();
+    assert_eq!(scan["members"][1]["size_bytes"], 16 * MIB, "{scan:#}");
+    let parts: Vec<_> = loops.iter().map(|device| format!("{}:p2", device.0)).collect();
+    run(create.into_iter().chain(parts.iter().map(String::as_str))).ok();
+    let superblock = fs::read(&drives[0]).unwrap()[(17 * MIB) as usize + 4096..][..4].to_vec();
+    assert_eq!(superblock, 0xa92b_4efc_u32.to_le_bytes());
+    // Where all of it is found in the other size, that is told.
+    let all = room.device("all", 64 * MIB);
+    put(&all, 0, &mbr(&[(0x83, 2048, 2048)]));
+    put(&all, 8 * MIB + 4086, b"SWAPSPACE2");
+    let Some(device) = Loop::over(Path::new(&all), &[]) else { return };
+    let scan = run(["scan", &device.0]).ok();
+    assert!(scan.text().contains("losetup --sector-size 4096"), "{}", scan.text());
 }

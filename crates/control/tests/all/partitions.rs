@@ -104,12 +104,17 @@ fn an_mbr_counts_in_what_fits_with_what_is_at_the_places() {
     const MIB: u64 = 1 << 20;
     const SMALL: [(u32, u32); 1] = [(256, 1024)];
     const TWO: [(u32, u32); 2] = [(256, 1024), (4096, 2048)];
-    let rows: [CountedRow; 8] = [
+    let rows: [CountedRow; 11] = [
         // Something is where the entries lead to in one of the two sizes.
         (&SMALL, &[MIB], 4096, 4096, true),
+        (&TWO, &[MIB, 16 * MIB], 4096, 4096, true),
         (&SMALL, &[MIB / 8], 512, 512, true),
         (&[(2048, 1024)], &[MIB], 512, 512, true),
-        (&TWO, &[MIB / 8, MIB, 16 * MIB], 4096, 4096, true),
+        // More is where they lead to in the other size, and not everywhere, or something in the
+        // device's: one remnant is enough for that.
+        (&TWO, &[MIB / 8, MIB, 16 * MIB], 4096, 4096, false),
+        (&TWO, &[MIB], 4096, 4096, false),
+        (&TWO, &[16 * MIB], 4096, 4096, false),
         // Nothing is, or as much in either.
         (&SMALL, &[], 512, 512, false),
         (&SMALL, &[MIB / 8, MIB], 512, 512, false),
@@ -138,6 +143,37 @@ fn an_mbr_counts_in_what_fits_with_what_is_at_the_places() {
             if is_written { Ok(()) } else { Err(Code::ReadOnlyMember) },
             "{entries:?} {swap_at:?}"
         );
+    }
+}
+
+/// What begins with the superblock of an ext4 at its place, of this group of blocks.
+fn put_ext4(name: &str, at: u64, group: u16) {
+    let disk = OpenOptions::new().write(true).open(name).unwrap();
+    let mut superblock = [0_u8; 256];
+    superblock[56..58].copy_from_slice(&[0x53, 0xef]);
+    superblock[90..92].copy_from_slice(&group.to_le_bytes());
+    superblock[96] = 0x40;
+    disk.write_all_at(&superblock, at + 1024).unwrap();
+}
+
+/// A copy of a superblock, as ext4 has them everywhere, and an image in a file begin no partition.
+#[test]
+fn what_lies_in_a_file_system_tells_nothing_of_a_table() {
+    const KIB: u64 = 1 << 10;
+    // In sectors of 512 from 256 KiB on for 2 MiB, of 4096 from 2 MiB on.
+    let entries = [(512, 4096)];
+    let rows: [(&[(u64, u16)], u32, bool); 4] = [
+        (&[(2048 * KIB, 0)], 4096, true),
+        (&[(2048 * KIB, 1)], 512, false),
+        (&[(256 * KIB, 0), (2048 * KIB, 0)], 512, true),
+        (&[(256 * KIB, 0), (2048 * KIB, 7)], 512, true),
+    ];
+    for (superblocks, table_bytes, is_written) in rows {
+        let (_dir, name) = counted_disk(&entries, &[]);
+        superblocks.iter().for_each(|&(at, group)| put_ext4(&name, at, group));
+        let scan = scan(MemberAccess::local().look_all(&[name]).unwrap(), Forced::default()).unwrap();
+        let table = scan.members.iter().next().unwrap().table.clone().unwrap();
+        assert_eq!((table.sector_bytes, !table.is_in_doubt()), (table_bytes, is_written), "{superblocks:?}");
     }
 }
 

@@ -30,9 +30,24 @@ pub enum TableProblem {
     /// An MBR that fits the device in sectors of either size, and nothing tells which is meant.
     #[error(
         "the table counts in sectors of {device_bytes} bytes, as the device does, or of {table_bytes}: it fits either way, and what is at \
-         the places does not tell; partitions are only read"
+         the places does not tell; partitions are taken in sectors of {used_bytes}, and only read"
     )]
     SectorSizeUnknown {
+        /// The size with which more is found.
+        used_bytes: u32,
+        /// The other size.
+        table_bytes: u32,
+        /// The device's.
+        device_bytes: u32,
+    },
+    /// An MBR that counts in the device's sectors, as it is a block device, and would lead to more
+    /// in the other size.
+    #[error(
+        "the table counts in the device's sectors of {device_bytes} bytes, as Linux has it; all partitions begin with something that is \
+         recognised in sectors of {table_bytes} and none in these: a drive that was in a USB enclosure is read as it was there by a loop \
+         device over it (`losetup --sector-size {table_bytes}`)"
+    )]
+    OtherSectorSize {
         /// The other size.
         table_bytes: u32,
         /// The device's.

@@ -358,7 +358,7 @@ impl Explanation<'_> {
         match verdict {
             Verdict::Fresh { .. }
             | Verdict::Spare
-            | Verdict::Apart
+            | Verdict::Apart { slot: None, .. }
             | Verdict::Journal
             | Verdict::Replacement { .. } => {}
             Verdict::Rebuilding { .. } => {
@@ -367,6 +367,12 @@ impl Explanation<'_> {
                 why.extend(self.by_bitmap(ix));
             }
             Verdict::SplitBrain { .. } => next = Some(self.serve("--force=split-brain")),
+            Verdict::Apart { slot: Some(_), .. } => {
+                why.push(
+                    "it lies on a volume, as a copy may, and the members that do not are enough".to_owned(),
+                );
+                next = Some(self.add(&member.name));
+            }
             Verdict::Duplicate { .. } | Verdict::Foreign { .. } | Verdict::Truncated { .. } => {
                 next = examine();
             }

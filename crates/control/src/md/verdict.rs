@@ -28,9 +28,14 @@ pub enum Verdict {
     },
     /// Waiting for something to do.
     Spare,
-    /// It says that it is a spare, and does not lie where the members in use do
-    /// ([`crate::ArrayScan::apart`]).
-    Apart,
+    /// It does not lie where the members in use do ([`crate::ArrayScan::apart`]), so that it is none
+    /// of them, whatever it says.
+    Apart {
+        /// The slot that it says it is in; `None` of a spare.
+        slot: Option<u16>,
+        /// How many events it has more than the members in use.
+        events_ahead: u64,
+    },
     /// The journal.
     Journal,
     /// The freshest superblock says that it failed.
@@ -92,7 +97,7 @@ impl Verdict {
             Self::Rebuilding { .. } => "rebuilding",
             Self::Replacement { .. } => "replacement",
             Self::Spare => "spare",
-            Self::Apart => "apart",
+            Self::Apart { .. } => "apart",
             Self::Journal => "journal",
             Self::Faulty { .. } => "faulty",
             Self::Stale { .. } => "stale",
@@ -136,7 +141,13 @@ impl Verdict {
             Self::Replacement { slot, valid_below_sectors } => format!(
                 "being made to replace the member of slot {slot}, valid below sector {valid_below_sectors} of its data"
             ),
-            Self::Apart => "a spare by its superblock".to_owned(),
+            Self::Apart { slot: None, .. } => "a spare by its superblock".to_owned(),
+            Self::Apart { slot: Some(slot), events_ahead: 0 } => {
+                format!("a member in slot {slot} by its superblock")
+            }
+            Self::Apart { slot: Some(slot), events_ahead } => format!(
+                "a member in slot {slot} by its superblock, {events_ahead} events ahead of the members in use"
+            ),
             Self::Faulty { according_to } => format!("according to {according_to} it has failed"),
             Self::Stale { slot, events_behind, utime_secs } => {
                 let place = slot.map(|slot| format!(" in slot {slot}")).unwrap_or_default();

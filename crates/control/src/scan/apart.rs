@@ -3,15 +3,59 @@
 //!
 //! Superblocks do not tell a member from its copy, and a volume is opened for whatever is on it: an
 //! image of a drive that is kept there, the disk of a guest that can write any superblock into it.
-//! What an array has in use tells where its members lie. Invariant: what lies elsewhere and is not
-//! in use is not written unless the operator names it.
+//! What was given, the operator has named. Invariants:
+//! 1. Where the members that were given make an array that can be used, no volume has a part in it:
+//!    no superblock on a volume displaces a member that was given, or fills a slot. Volumes make an
+//!    array where nothing of it was given, or where what was given is not enough.
+//! 2. What an array has in use tells where its members lie. What lies elsewhere and is not in use
+//!    is not written unless the operator names it.
 
 use std::iter::successors;
 
 use super::{ArrayScan, MemberOrigin, MemberScan, Scan};
-use crate::md::assemble::{Access, Assembly, Verdict};
+use crate::md::assemble::{Access, Assembly, Degraded, Policy, Verdict};
 use crate::nodes::{MemberId, Nodes};
 use crate::problem::shell_word;
+
+/// Decides what the array of these members is by `judge`, which takes some of them, and in which
+/// order its verdicts are: those that were given first.
+pub(super) fn decide(
+    members: &Nodes<MemberId, MemberScan>,
+    mut of: Vec<MemberId>,
+    policy: Policy,
+    judge: impl Fn(&[MemberId], Policy) -> Option<Assembly>,
+) -> Option<(Vec<MemberId>, Assembly)> {
+    of.sort_by_key(|&ix| is_on_volume(members, ix));
+    let given = of.partition_point(|&ix| !is_on_volume(members, ix));
+    let all = judge(&of, policy)?;
+    if given == 0 || given == of.len() || all.refusal().is_some() || !uses_any(&all, given) {
+        return Some((of, all));
+    }
+    // Whether redundancy may make up for what is missing is another question than which members
+    // there are.
+    let as_they_are = Policy { degraded: Degraded::Auto, ..policy };
+    let can_be_used = |alone: &Assembly| alone.refusal().is_none();
+    if !judge(&of[..given], as_they_are).as_ref().is_some_and(can_be_used) {
+        return Some((of, all));
+    }
+    let mut alone = judge(&of[..given], policy)?;
+    for (at, &ix) in of.iter().enumerate().skip(given) {
+        let own = members[ix].facts.as_ref().map(|facts| &facts.superblock);
+        alone.verdicts.push(Verdict::Apart {
+            slot: own.and_then(|own| own.own_role().slot()),
+            events_ahead: own.map_or(0, |own| own.events.saturating_sub(alone.array.events)),
+        });
+        alone.bad.push(all.bad[at].clone());
+    }
+    Some((of, alone))
+}
+
+/// Whether an array is described by one of its members from this one on, or has one in use.
+fn uses_any(assembly: &Assembly, first: usize) -> bool {
+    let is_journal = |at: usize| assembly.verdicts[at] == Verdict::Journal;
+    let mut from_first = first..assembly.verdicts.len();
+    assembly.freshest >= first || from_first.any(|at| is_in_use(assembly, at) || is_journal(at))
+}
 
 /// Finds out which members lie apart. They neither come back by themselves nor wait as spares.
 pub(super) fn set_apart(members: &Nodes<MemberId, MemberScan>, array: &mut ArrayScan) {
@@ -25,7 +69,7 @@ pub(super) fn set_apart(members: &Nodes<MemberId, MemberScan>, array: &mut Array
     array.apart = (0..on_volume.len()).filter(|&at| !used.contains(&on_volume[at])).collect();
     assembly.re_addable.iter_mut().for_each(|who| who.apart = array.apart.contains(&who.member));
     for at in assembly.spares.extract_if(.., |spare| array.apart.contains(spare)) {
-        assembly.verdicts[at] = Verdict::Apart;
+        assembly.verdicts[at] = Verdict::Apart { slot: None, events_ahead: 0 };
     }
 }
 
@@ -55,7 +99,13 @@ impl Scan {
             false => "every member in use lies on a volume, and it does not",
         };
         let becomes = match (verdict, assembly.re_addable.iter().find(|who| who.member == at)) {
-            (Verdict::Apart, _) => format!("not used: {}", where_it_lies()),
+            (Verdict::Apart { slot: Some(_), .. }, _) => format!(
+                "not used: it lies on a volume, as a copy may, and those that do not are enough; `wattle add {} {}`, once the array \
+                 is served, takes it in",
+                shell_word(assembly.name()),
+                shell_word(&member.name)
+            ),
+            (Verdict::Apart { slot: None, .. }, _) => format!("not used: {}", where_it_lies()),
             (Verdict::Stale { .. } | Verdict::Faulty { .. }, Some(who)) if who.apart => format!(
                 "not used: {}; `wattle add {} {}`, once the array is served, takes it back",
                 where_it_lies(),

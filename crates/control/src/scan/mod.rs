@@ -273,7 +273,8 @@ impl MemberScan {
 /// An array and its members.
 #[derive(Debug)]
 pub struct ArrayScan {
-    /// Which of [`Scan::members`], in the order of [`Assembly::verdicts`].
+    /// Which of [`Scan::members`], in the order of [`Assembly::verdicts`]: what lies on volumes
+    /// comes last.
     pub members: Vec<MemberId>,
     /// Members that name this array and cannot be used, each with a
     /// [`MemberScan::problem`].
@@ -281,7 +282,7 @@ pub struct ArrayScan {
     /// What it is.
     pub assembly: Assembly,
     /// Which of `members` lie on a volume, an array's or a logical one, while none in use does; or
-    /// the other way around. They are not taken in unless the operator says so.
+    /// the other way around. They are not taken in unless the operator names them.
     pub apart: BTreeSet<usize>,
 }
 
@@ -526,12 +527,16 @@ fn group(
             None => members[ix].named().for_each(|uuid| _ = unused.entry(uuid).or_default().insert(ix)),
         }
     }
-    let array = |(uuid, indices): (Uuid, Vec<MemberId>)| {
+    let judge = |indices: &[MemberId], policy| {
         let mut facts: Vec<_> = indices.iter().filter_map(|&ix| members[ix].facts.clone()).collect();
         let mut assembly = assemble(&facts, policy)?;
-        if compare_journal(members, &indices, &mut facts, &assembly) {
+        if compare_journal(members, indices, &mut facts, &assembly) {
             assembly = assemble(&facts, policy)?;
         }
+        Some(assembly)
+    };
+    let array = |(uuid, indices): (Uuid, Vec<MemberId>)| {
+        let (indices, assembly) = apart::decide(members, indices, policy, judge)?;
         let unused = unused.get(&uuid).into_iter().flatten().copied().collect();
         Some(ArrayScan { assembly, members: indices, unused, apart: BTreeSet::new() })
     };

@@ -12,7 +12,7 @@ use wattle_control::create::{CreateRequest, inspect, plan};
 use wattle_control::members::{Keyring, MemberAccess};
 use wattle_control::scan::{MemberOrigin, scan};
 use wattle_control::stack::{Plain, Purpose, Stack, StackOptions, key};
-use wattle_control::{Code, Forced, Policy, Verdict};
+use wattle_control::{Code, Degraded, Forced, Policy, Verdict};
 use wattle_engine::geometry::Level;
 use wattle_format::md::Uuid;
 use wattle_rt::{BufMut, Core, RuntimeConfig};
@@ -50,12 +50,20 @@ fn pattern(seed: u64, bytes: u64) -> Vec<u8> {
 }
 
 fn with_stack<T>(members: &[PathBuf], purpose: Purpose, main: impl AsyncFnOnce(Core, &mut Stack) -> T) -> T {
+    with_policy(members, purpose, Policy::default(), main)
+}
+
+fn with_policy<T>(
+    members: &[PathBuf],
+    purpose: Purpose,
+    policy: Policy,
+    main: impl AsyncFnOnce(Core, &mut Stack) -> T,
+) -> T {
     let names: Vec<_> = members.iter().map(|path| path.to_str().unwrap().to_owned()).collect();
-    let scan = scan(MemberAccess::local().look_all(&names).unwrap(), Forced::default()).unwrap();
+    let scan = scan(MemberAccess::local().look_all(&names).unwrap(), policy).unwrap();
     let config = RuntimeConfig { cores: 2, ..RuntimeConfig::default() };
     wattle_rt::run(config, async |core| {
-        let options =
-            StackOptions { policy: Policy::default(), purpose, wanted: None, keys: Keyring::default() };
+        let options = StackOptions { policy, purpose, wanted: None, keys: Keyring::default() };
         let mut stack = Stack::open(&core, scan, options, &mut Plain).await.unwrap();
         let value = main(core.clone(), &mut stack).await;
         stack.close(&core).await.unwrap();
@@ -219,16 +227,13 @@ fn a_copy_of_an_array_that_lies_on_another_is_not_used() {
     });
 }
 
-/// Half of a mirror is a file, the other half a logical volume on an array: the mirror is started
-/// whole, whatever comes first, also where the array below lacks a member itself.
-#[test]
-fn an_array_waits_for_members_that_lie_on_other_layers() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(lower) = unpack(dir.path()) else { return };
-    let (_mirror, names) = files(2, 32 << 20);
-    create(&CreateRequest { assume_clean: true, ..request(Level::Raid1, looked(&names)) }).unwrap();
+/// One member of an array is a file, the other one a logical volume on an array that needs more
+/// than was given to be found.
+fn half_on_a_volume(lower: &[PathBuf], level: Level) -> (tempfile::TempDir, PathBuf) {
+    let (dir, names) = files(2, 32 << 20);
+    create(&CreateRequest { assume_clean: level == Level::Raid1, ..request(level, looked(&names)) }).unwrap();
     let half = std::fs::read(&names[1]).unwrap();
-    with_stack(&lower, Purpose::Write, async |core, stack| {
+    with_stack(lower, Purpose::Write, async |core, stack| {
         let root = stack.find(Some("foxtrot/root")).unwrap().member.unwrap();
         let root = stack.volume(&core, root).await.unwrap().open(&core).unwrap();
         let mut buf = BufMut::alloc(half.len());
@@ -236,22 +241,60 @@ fn an_array_waits_for_members_that_lie_on_other_layers() {
         let result = root.write(0, buf.freeze(), wattle_rt::Durability::Cached).await;
         assert_eq!(result, Ok(()));
     });
-    let half = &[PathBuf::from(&names[0])][..];
+    (dir, PathBuf::from(&names[0]))
+}
+
+/// Half of a striped array is a file, the other half a logical volume on an array: it is started
+/// with both, whatever comes first, also where the array below lacks a member itself.
+#[test]
+fn an_array_waits_for_members_that_lie_on_other_layers() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(lower) = unpack(dir.path()) else { return };
+    let (_striped, half) = half_on_a_volume(&lower, Level::Raid0);
+    let half = &[half][..];
     for below in [&lower[..], &lower[1..]] {
         for purpose in [Purpose::Look, Purpose::Read] {
             for members in [[half, below].concat(), [below, half].concat()] {
                 with_stack(&members, purpose, async |_, stack| {
                     assert_eq!(stack.scan.arrays.len(), 2);
-                    let mirror = stack.find(Some("t")).unwrap();
+                    let striped = stack.find(Some("t")).unwrap();
                     let ix = stack.scan.arrays.find(|array| array.assembly.name() == "t").unwrap();
                     assert_eq!(stack.scan.arrays[ix].assembly.missing(), Vec::<u16>::new());
-                    assert_eq!(stack.below(&[mirror.member.unwrap()]).arrays.len(), 2, "{purpose:?}");
+                    assert_eq!(stack.below(&[striped.member.unwrap()]).arrays.len(), 2, "{purpose:?}");
                 });
             }
         }
     }
-    // Without what the other half lies on, the mirror is what it is.
-    with_stack(half, Purpose::Read, async |_, stack| {
+}
+
+/// The half of a mirror that was given is enough. Nothing tells the half that lies on a volume from
+/// an image of one, or from what a guest wrote into its disk.
+#[test]
+fn a_volume_fills_no_slot_of_an_array_that_can_be_used_without_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(lower) = unpack(dir.path()) else { return };
+    let (_mirror, half) = half_on_a_volume(&lower, Level::Raid1);
+    for degraded in [Degraded::Auto, Degraded::Never] {
+        for members in [[&[half.clone()][..], &lower].concat(), [&lower[..], &[half.clone()]].concat()] {
+            let policy = Policy { degraded, ..Policy::default() };
+            with_policy(&members, Purpose::Look, policy, async |_, stack| {
+                let array = stack.scan.arrays.iter().find(|array| array.assembly.name() == "t").unwrap();
+                assert_eq!(array.assembly.missing(), [1]);
+                assert_eq!(array.assembly.refusal().is_none(), degraded == Degraded::Auto);
+                let at =
+                    array.assembly.verdicts.iter().position(|verdict| verdict.word() == "apart").unwrap();
+                assert_eq!(array.assembly.verdicts[at], Verdict::Apart { slot: Some(1), events_ahead: 0 });
+                let told = stack.scan.explanation(array, at).unwrap();
+                assert!(
+                    told.contains("not used: it lies on a volume") && told.contains("wattle add t"),
+                    "{told}"
+                );
+                assert_eq!(stack.find(Some("t")).unwrap().member.is_ok(), degraded == Degraded::Auto);
+            });
+        }
+    }
+    // A half alone is what it is.
+    with_stack(&[half], Purpose::Read, async |_, stack| {
         assert!(stack.find(Some("t")).unwrap().member.is_ok());
     });
 }
@@ -374,8 +417,9 @@ fn the_image_of_a_spare_on_a_volume_is_no_spare() {
     assert!(told.contains("not used: it lies on a volume"), "{told}");
     assert_eq!(spares(&[PathBuf::from(&names[0]), PathBuf::from(&names[2])]).0, 1);
     assert_eq!(spares(&[outer[0].clone(), outer[2].clone()]).0, 1);
-    // A half that is counted on lies where it lies, and the spare beside it is one.
-    assert_eq!(spares(&[PathBuf::from(&names[0]), outer[1].clone(), outer[2].clone()]).0, 1);
+    // Nor is the other half's image a half, or a reason to take the spare's for one.
+    let (count, is_apart, _) = spares(&[PathBuf::from(&names[0]), outer[1].clone(), outer[2].clone()]);
+    assert_eq!((count, is_apart), (0, true));
 }
 
 /// A mirror of one half, with this on its volume.

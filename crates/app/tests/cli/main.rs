@@ -87,6 +87,7 @@ mod undo_orders;
 mod undo_starts;
 mod unread_notes;
 mod up;
+mod up_read_only;
 mod vendors;
 mod vhost;
 mod volumes_alone;

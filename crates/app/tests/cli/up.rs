@@ -17,15 +17,15 @@ use crate::nbd::Client;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `wattle up`, killed when the test is done with it.
-struct Up {
+pub struct Up {
     child: Child,
     stderr: BufReader<ChildStderr>,
-    said: String,
+    pub said: String,
     runtime: PathBuf,
 }
 
 impl Up {
-    fn start(room: &Room, args: &[&str], env: &[(&str, String)]) -> Self {
+    pub fn start(room: &Room, args: &[&str], env: &[(&str, String)]) -> Self {
         let runtime = room.path("run");
         let mut command = wattle();
         command.arg("up").args(args).arg("--config").arg(room.path("etc"));
@@ -38,7 +38,7 @@ impl Up {
 
     /// Reads on until a line holds `word`.
     #[track_caller]
-    fn until(&mut self, word: &str) -> &str {
+    pub fn until(&mut self, word: &str) -> &str {
         loop {
             let start = self.said.len();
             assert!(self.stderr.read_line(&mut self.said).unwrap() > 0, "no `{word}`: {}", self.said);
@@ -48,17 +48,17 @@ impl Up {
         }
     }
 
-    fn command(&self, args: &[&str]) -> Said {
+    pub fn command(&self, args: &[&str]) -> Said {
         said(wattle().args(args).arg("--runtime-dir").arg(&self.runtime).output().unwrap())
     }
 
     #[track_caller]
-    fn array(&self, name: &str) -> Value {
+    pub fn array(&self, name: &str) -> Value {
         self.command(&["status", name, "--json"]).ok().json()["arrays"][0].clone()
     }
 
     #[track_caller]
-    fn wait_until_good(&self, name: &str) -> Value {
+    pub fn wait_until_good(&self, name: &str) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let array = self.array(name);
@@ -71,7 +71,7 @@ impl Up {
     }
 
     /// Its exit status.
-    fn end(&mut self) -> i32 {
+    pub fn end(&mut self) -> i32 {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -83,7 +83,7 @@ impl Up {
     }
 
     #[track_caller]
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         tool("kill", ["-TERM", &self.child.id().to_string()]);
         assert_eq!(self.end(), 0);
     }
@@ -98,7 +98,7 @@ impl Drop for Up {
 }
 
 /// A file of the configuration of a room.
-fn config(room: &Room, name: &str, text: &str) {
+pub fn config(room: &Room, name: &str, text: &str) {
     fs::create_dir_all(room.path("etc")).unwrap();
     fs::write(room.path("etc").join(name), text).unwrap();
 }
@@ -269,72 +269,6 @@ fn what_happens_without_a_drive_is_the_files_to_say() {
     up.until("ready: ");
     assert!(!up.said.contains("waiting"), "{}", up.said);
     up.stop();
-}
-
-/// A block device that takes no writes: it would stay so for what is attached to it next.
-struct SetReadOnly<'a>(&'a str);
-
-impl<'a> SetReadOnly<'a> {
-    fn new(device: &'a Loop) -> Self {
-        tool("blockdev", ["--setro", &device.0]);
-        Self(&device.0)
-    }
-}
-
-impl Drop for SetReadOnly<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("blockdev").args(["--setrw", self.0]).status();
-    }
-}
-
-/// Drives go read-only by themselves at their end, and no operator is there at a boot to leave one
-/// out.
-#[test]
-fn a_drive_that_is_read_only_is_as_one_that_is_missing() {
-    if !require("losetup") || !require("blockdev") {
-        return;
-    }
-    let room = Room::new();
-    let files = room.blank(3, 16 << 20);
-    let args = ["create", "data", "--level", "1", "--spares", "1"].map(str::to_owned);
-    run(args.into_iter().chain(files.clone())).ok();
-    let Some(loops) = files.iter().map(|file| Loop::over(Path::new(file), &[])).collect::<Option<Vec<_>>>()
-    else {
-        return;
-    };
-    let members = loops.iter().map(|device| format!("'{}'", device.0)).collect::<Vec<_>>().join(", ");
-    config(
-        &room,
-        "data.toml",
-        &format!("arrays = ['data']\nmembers = [{members}]\n[wait]\ntimeout = '2s'\n"),
-    );
-    // A spare: nothing is missing.
-    let _spare = SetReadOnly::new(&loops[2]);
-    let mut up = Up::start(&room, &["data"], &[]);
-    up.until("is read-only: it counts as missing");
-    up.until("ready: ");
-    assert!(!up.said.contains("waiting"), "{}", up.said);
-    assert_eq!(up.array("data")["slots"], "[UU]");
-    up.stop();
-    // By hand, too.
-    let names: Vec<_> = loops.iter().map(|device| device.0.clone()).collect();
-    let serve = Serve::start(&room, &[], &names);
-    assert_eq!(serve.array()["slots"], "[UU]");
-    serve.stop();
-    // A member: the stack starts without it, and takes it once it can be written.
-    let member = SetReadOnly::new(&loops[1]);
-    let mut up = Up::start(&room, &["data"], &[]);
-    up.until(&format!("{} is read-only: it counts as missing", loops[1].0));
-    up.until("starting without");
-    up.until("ready: ");
-    up.until("came and was not added");
-    assert_eq!(up.array("data")["slots"], "[U_]");
-    drop(member);
-    up.wait_until_good("data");
-    up.stop();
-    // Named by hand it is not passed over.
-    let _member = SetReadOnly::new(&loops[1]);
-    run(["serve".to_owned()].into_iter().chain(names)).failed(1, "WTL-0025", &[&loops[1].0]);
 }
 
 /// A stack of two arrays, of which one is not there at all: redundancy makes up for members only.

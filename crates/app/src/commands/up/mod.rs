@@ -5,6 +5,7 @@
 
 mod check;
 mod late;
+mod read_only;
 mod scan;
 mod scrub;
 mod several;

@@ -9,9 +9,8 @@ use wattle_format::probe::SignatureKind;
 use wattle_operate::config::{MissingPolicy, Placed, StackConfig, pattern};
 
 use super::late::{KnownMember, known_members};
-use crate::cli::Force;
+use super::read_only::{self, LookedDrives};
 use crate::environment::clock;
-use crate::members;
 use crate::notify::Notifier;
 use crate::output;
 
@@ -61,10 +60,9 @@ pub fn members(
     let (mut told, mut told_read_only) = (String::new(), BTreeSet::new());
     loop {
         let names = names(stack);
-        let (scan, unopened, read_only) = look(&access, stack, &names)?;
-        for name in read_only.into_iter().filter(|name| told_read_only.insert(name.clone())) {
-            let line = format!("{}: {name} is read-only: it counts as missing", stack.name);
-            output::note(&output::text::printable(&line));
+        let LookedDrives { scan, unopened, notes } = read_only::look(&access, stack, &names)?;
+        for note in notes.into_iter().filter(|note| told_read_only.insert(note.clone())) {
+            output::note(&output::text::printable(&format!("{}: {note}", stack.name)));
         }
         let closed: BTreeSet<_> = unopened.iter().filter_map(|problem| problem.member.clone()).collect();
         let seen: BTreeSet<_> = names.into_iter().filter(|name| !closed.contains(name)).collect();
@@ -85,28 +83,6 @@ pub fn members(
         }
         pause(LOOK.min(left));
     }
-}
-
-/// What is there. A drive that takes no writes, as some are at their end, is as one that is
-/// missing, unless the stack is only read: redundancy makes up for it. The names of those come
-/// along.
-fn look(
-    access: &MemberAccess,
-    stack: &StackConfig,
-    names: &[String],
-) -> Result<(Scan, Vec<Problem>, Vec<String>), Problem> {
-    let force = Force { checks: Vec::new() };
-    let (scan, unopened) = members::look_each(access, names, &force)?;
-    let given = scan.members.iter().filter(|seen| !stack.read_only && names.contains(&seen.member.name));
-    let read_only: Vec<Problem> =
-        given.filter_map(|seen| Some(seen.member.check_writable().err()?.into())).collect();
-    let left_out: Vec<String> = read_only.iter().filter_map(|problem| problem.member.clone()).collect();
-    if left_out.is_empty() {
-        return Ok((scan, unopened, left_out));
-    }
-    let others: Vec<_> = names.iter().filter(|name| !left_out.contains(name)).cloned().collect();
-    let (scan, unopened) = members::look_each(access, &others, &force)?;
-    Ok((scan, [unopened, read_only].concat(), left_out))
 }
 
 /// What is to be started, or why nothing is.
@@ -199,7 +175,8 @@ fn judge(stack: &StackConfig, scan: &Scan, closed: &BTreeSet<String>) -> Result<
     Ok(judged)
 }
 
-fn is_encrypted(seen: &MemberScan) -> bool {
+/// Whether what lies on it is not known before it is opened.
+pub(super) fn is_encrypted(seen: &MemberScan) -> bool {
     use SignatureKind::{Bcache, Integrity, Luks1, Luks2};
     // What has checksums or a cache hides what lies on it as well.
     let is_hidden = |kind| matches!(kind, Some(Luks1 | Luks2 | Integrity | Bcache));

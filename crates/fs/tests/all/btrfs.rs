@@ -9,7 +9,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::common::{
-    Except, Image, Size, assert_paths, assert_same, entries, image, make_tree, mounted, open, program, run,
+    Except, Image, Size, assert_paths, assert_same, entries, image, make_tree, mounted, open, pattern,
+    program, run,
 };
 use tempfile::TempDir;
 use wattle_fs::{Error, FileKind, FileSystem, Note};
@@ -350,11 +351,75 @@ fn directories_in_a_log_are_what_linux_shows() {
     if worked.is_none() {
         return;
     }
-    fs::copy(&crashed, &replayed).unwrap();
-    let fs = open(&crashed);
+    assert_names_are_what_linux_shows(&crashed, &replayed, &["old", "other", "old/made"]);
+}
+
+/// A file with more names than one item holds: only those of its items that lie in leaves which
+/// changed are in the log, and all other names stay.
+#[test]
+fn names_of_a_file_that_are_not_in_a_log_stay() {
+    const MANY: usize = 1500;
+    for (node, names, len) in [("4096", 60, 200), ("16384", 151, 200), ("16384", MANY, 20)] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(path) = empty(&dir, "image", &["-n", node, "-m", "single"]) else { return };
+        let (crashed, replayed) = (dir.path().join("crashed"), dir.path().join("replayed"));
+        let link = |ix: usize| format!("crowded/link-{ix:04}-{}", "n".repeat(len));
+        let made = mounted(&path, "loop", |at| {
+            fs::create_dir(at.join("crowded")).unwrap();
+            fs::write(at.join("crowded/file"), pattern(1, 4000)).unwrap();
+            (0..names).for_each(|ix| fs::hard_link(at.join("crowded/file"), at.join(link(ix))).unwrap());
+        });
+        if made.is_none() {
+            return;
+        }
+        let mut applied = 0;
+        for change in 0..5 {
+            mounted(&path, "loop,commit=300", |at| {
+                let (file, new) = (at.join("crowded/file"), at.join(link(names + change)));
+                let (first, last) = (at.join(link(change)), at.join(link(names - 1 - change)));
+                if change != 1 {
+                    let file = File::options().write(true).open(&file).unwrap();
+                    file.write_all_at(b"new", 0).unwrap();
+                    file.sync_all().unwrap();
+                }
+                match change {
+                    0 => {}
+                    1 => fs::hard_link(&file, new).unwrap(),
+                    // One in the item that is for the directory, and one in an item of its own.
+                    2 => [&first, &last].into_iter().for_each(|name| fs::remove_file(name).unwrap()),
+                    3 => {
+                        fs::remove_file(&first).unwrap();
+                        fs::hard_link(&file, first).unwrap();
+                        fs::hard_link(&file, new).unwrap();
+                    }
+                    _ => {
+                        fs::write(at.join("other"), "other").unwrap();
+                        fs::rename(at.join("other"), last).unwrap();
+                    }
+                }
+                if change > 0 {
+                    File::open(at.join("crowded")).unwrap().sync_all().unwrap();
+                }
+                fs::copy(&path, &crashed).unwrap();
+            })
+            .unwrap();
+            let notes = open(&crashed).about().notes.clone();
+            applied += usize::from(matches!(notes[..], [Note::LogTreesApplied { items: 1.. }]));
+            assert_names_are_what_linux_shows(&crashed, &replayed, &["", "crowded"]);
+        }
+        // After some changes Linux ends the transaction instead.
+        assert!(applied >= 3, "{applied}: {node} {names}");
+    }
+}
+
+/// Compares the names in these directories, and how many links each leads to, with what Linux shows
+/// of a copy that is mounted.
+fn assert_names_are_what_linux_shows(crashed: &Path, replayed: &Path, directories: &[&str]) {
+    fs::copy(crashed, replayed).unwrap();
+    let fs = open(crashed);
     assert_eq!(fs.not_as_mounted(), []);
-    mounted(&replayed, "loop", |at| {
-        for path in ["old", "other", "old/made"] {
+    mounted(replayed, "loop", |at| {
+        for path in directories {
             let node = wattle_fs::resolve(&*fs, path.as_bytes()).unwrap();
             let mut here: Vec<_> = Vec::new();
             fs.list(node, &mut |entry| {

@@ -159,8 +159,7 @@ impl<'a> Replay<'a> {
         }
         for (key, item) in items() {
             match key.kind {
-                INODE_REF => self.logged_names(*key, &names::refs(item, key.offset)?, log, item)?,
-                INODE_EXTREF => self.logged_names(*key, &names::extrefs(item)?, log, item)?,
+                INODE_REF | INODE_EXTREF => self.logged_names(log, *key, item)?,
                 XATTR_ITEM => self.changes.set(*key, Some(item.clone()))?,
                 EXTENT_DATA => self.logged_extent(*key, item)?,
                 _ => {}
@@ -223,7 +222,7 @@ impl<'a> Replay<'a> {
             if item.len() < INODE_BYTES {
                 return Err(damaged(number, "an inode is none"));
             }
-            let links = self.names_of(number)?.len() as u32;
+            let links = self.count_names(number)?;
             if le32(&item, LINKS_AT) != Some(links) {
                 item[LINKS_AT..LINKS_AT + 4].copy_from_slice(&links.to_le_bytes());
                 let is_directory = le32(&item, MODE_AT).is_some_and(|mode| mode & TYPE == DIRECTORY);

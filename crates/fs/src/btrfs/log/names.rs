@@ -1,7 +1,7 @@
 //! Names: entries of directories, and for each inode the directories and names that lead to it.
 //! Both are kept in step: what removes an entry removes where its inode has the name from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::btrfs::log::{
     DIR_LOG_INDEX, INODE_BYTES, INODE_EXTREF, INODE_REF, Replay, SIZE_AT, damaged, inode_key,
@@ -18,12 +18,15 @@ const HELD_BYTES_MAX: usize = 512 << 20;
 const LENS_AT: usize = 25;
 const NAME_AT: usize = 30;
 
+/// What a leaf with one item has beside it: its header, and the item's key and place.
+const NODE_BYTES: usize = 101 + 25;
+
 /// A name that leads to an inode.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct InodeName {
-    pub directory: u64,
-    pub index: u64,
-    pub name: Vec<u8>,
+#[derive(Debug)]
+struct InodeName {
+    directory: u64,
+    index: u64,
+    name: Vec<u8>,
 }
 
 /// A directory of which entries are changed, as it is by now.
@@ -34,7 +37,7 @@ pub struct LoggedDirectory {
 }
 
 /// Names in an item, which is for one directory.
-pub fn refs(item: &[u8], directory: u64) -> Result<Vec<InodeName>, Error> {
+fn refs(item: &[u8], directory: u64) -> Result<Vec<InodeName>, Error> {
     let mut names = Vec::new();
     let mut rest = item;
     while !rest.is_empty() {
@@ -46,7 +49,7 @@ pub fn refs(item: &[u8], directory: u64) -> Result<Vec<InodeName>, Error> {
 }
 
 /// The same of the long form, which names the directory of each.
-pub fn extrefs(item: &[u8]) -> Result<Vec<InodeName>, Error> {
+fn extrefs(item: &[u8]) -> Result<Vec<InodeName>, Error> {
     let mut names = Vec::new();
     let mut rest = item;
     while !rest.is_empty() {
@@ -80,18 +83,26 @@ fn items_of(number: u64) -> std::ops::RangeInclusive<ItemKey> {
     ItemKey::new(number, INODE_REF, 0)..=ItemKey::new(number, INODE_EXTREF, u64::MAX)
 }
 
+/// Where an inode may have a name: with others of the directory, or in the long form, by a hash of
+/// it that starts with the directory's number.
+fn keys_of_name(number: u64, directory: u64, name: &[u8]) -> [ItemKey; 2] {
+    let hash = !crc32c::crc32c_append(!(directory as u32), name);
+    [ItemKey::new(number, INODE_REF, directory), ItemKey::new(number, INODE_EXTREF, hash.into())]
+}
+
 fn parsed(key: ItemKey, item: &[u8]) -> Result<Vec<InodeName>, Error> {
     if key.kind == INODE_REF { refs(item, key.offset) } else { extrefs(item) }
 }
 
 impl Replay<'_> {
-    /// All names that lead to an inode.
-    pub fn names_of(&self, number: u64) -> Result<Vec<InodeName>, Error> {
-        let mut names = Vec::new();
-        for (key, item) in self.collect(items_of(number))? {
-            names.extend(parsed(key, &item)?);
-        }
-        Ok(names)
+    /// How many names lead to an inode.
+    pub fn count_names(&self, number: u64) -> Result<u32, Error> {
+        let mut count = 0_usize;
+        self.changes.items(self.btrfs, self.base, items_of(number), &mut |key, item| {
+            count += parsed(key, item)?.len();
+            Ok(())
+        })?;
+        Ok(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     /// A directory with its entries, as it is by now.
@@ -175,8 +186,7 @@ impl Replay<'_> {
                 self.remove(key.object, &name)?;
             }
             // Where the inode's name is in the log, the entry comes with it.
-            let is_named = |name_of: &InodeName| name_of.directory == key.object && name_of.name == name;
-            if !is_there || logged_names_of(log, location.object)?.iter().any(is_named) {
+            if !is_there || is_logged_name(log, location.object, key.object, &name)? {
                 continue;
             }
             if self.directory(key.object)?.by_name.contains_key(&name) {
@@ -192,13 +202,15 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Names of the log: the entries that they are become those, and no others of these
-    /// directories.
+    /// An item of names in the log takes the place of the item with its key: names that only that
+    /// has are removed, and entries that are not there yet are added.
+    ///
+    /// Names in other items of the inode stay. A log has the items in leaves that changed since the
+    /// last transaction, which of a file with many names are some.
     pub fn logged_names(
         &mut self,
-        key: ItemKey,
-        names: &[InodeName],
         log: &BTreeMap<ItemKey, Vec<u8>>,
+        key: ItemKey,
         item: &[u8],
     ) -> Result<(), Error> {
         // The root has itself as its directory.
@@ -208,32 +220,28 @@ impl Replay<'_> {
         if self.item(inode_key(key.object))?.is_none() {
             return Err(damaged(key.object, "names of an inode that is not there"));
         }
-        let mut known = Vec::new();
-        for name in names {
-            // Not all directories above need be there.
-            if self.item(inode_key(name.directory))?.is_some() {
-                known.push(name);
+        let names = parsed(key, item)?;
+        // Not all directories above need be there.
+        let mut known = BTreeSet::new();
+        for directory in names.iter().map(|name| name.directory).collect::<BTreeSet<_>>() {
+            if self.item(inode_key(directory))?.is_some() {
+                known.insert(directory);
             }
         }
         if known.is_empty() {
             return Ok(());
         }
-        let logged = logged_names_of(log, key.object)?;
-        let keeps = |old: &InodeName| {
-            logged.iter().any(|new| (new.directory, &new.name) == (old.directory, &old.name))
-        };
-        let there = self.names_of(key.object)?;
-        let here = |old: &&InodeName| known.iter().any(|new| new.directory == old.directory);
-        for old in there.iter().filter(here).filter(|old| !keeps(old)) {
-            self.remove(old.directory, &old.name)?;
-        }
         let location = inode_key(key.object);
-        for name in known {
-            let directory = self.directory(name.directory)?;
-            let found = directory.by_name.get(&name.name).copied();
-            let is_it = found == Some(name.index)
-                && directory.by_index.get(&name.index).is_some_and(|(_, there)| *there == location);
-            if is_it {
+        let old = self.item(key)?.map_or(Ok(Vec::new()), |old| parsed(key, &old))?;
+        let kept: BTreeSet<_> = names.iter().map(|name| (name.directory, &name.name)).collect();
+        for old in old.iter().filter(|old| !kept.contains(&(old.directory, &old.name))) {
+            if self.entry(old)?.is_some_and(|(_, leads_to)| leads_to == location) {
+                self.remove_entry(old.directory, &old.name)?;
+            }
+        }
+        for name in names.iter().filter(|name| known.contains(&name.directory)) {
+            let found = self.entry(name)?;
+            if found == Some((name.index, location)) {
                 continue;
             }
             if found.is_some() {
@@ -244,6 +252,13 @@ impl Replay<'_> {
         }
         self.to_count.insert(key.object);
         self.changes.set(key, Some(item.to_vec()))
+    }
+
+    /// The entry of a name by now: its index, and where it leads.
+    fn entry(&mut self, name: &InodeName) -> Result<Option<(u64, ItemKey)>, Error> {
+        let directory = self.directory(name.directory)?;
+        let index = directory.by_name.get(&name.name);
+        Ok(index.and_then(|index| Some((*index, directory.by_index.get(index)?.1))))
     }
 
     /// The item of an entry: that of the log if it has one.
@@ -282,15 +297,12 @@ impl Replay<'_> {
 
     /// Removes an entry, and the name from what it leads to.
     fn remove(&mut self, number: u64, name: &[u8]) -> Result<(), Error> {
-        let directory = self.directory(number)?;
-        let Some(index) = directory.by_name.remove(name) else { return Ok(()) };
-        let entry = directory.by_index.remove(&index);
-        self.changes.set(ItemKey::new(number, DIR_INDEX, index), None)?;
-        self.resize(number, name.len() as u64 * 2, false)?;
-        let Some((_, location)) = entry.filter(|(_, location)| location.kind == INODE_ITEM) else {
+        let location = self.remove_entry(number, name)?;
+        let Some(location) = location.filter(|location| location.kind == INODE_ITEM) else {
             return Ok(());
         };
-        for (key, item) in self.collect(items_of(location.object))? {
+        for key in keys_of_name(location.object, number, name) {
+            let Some(item) = self.item(key)? else { continue };
             let mut names = parsed(key, &item)?;
             let before = names.len();
             names.retain(|old| (old.directory, &old.name[..]) != (number, name));
@@ -303,20 +315,34 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Removes an entry alone; where it led.
+    fn remove_entry(&mut self, number: u64, name: &[u8]) -> Result<Option<ItemKey>, Error> {
+        let directory = self.directory(number)?;
+        let Some(index) = directory.by_name.remove(name) else { return Ok(None) };
+        let entry = directory.by_index.remove(&index);
+        self.changes.set(ItemKey::new(number, DIR_INDEX, index), None)?;
+        self.resize(number, name.len() as u64 * 2, false)?;
+        Ok(entry.map(|(_, location)| location))
+    }
+
     /// Removes all entries of a directory that has no name any more.
     pub fn remove_all(&mut self, number: u64) -> Result<(), Error> {
         let names: Vec<_> = self.directory(number)?.by_name.keys().cloned().collect();
         names.iter().try_for_each(|name| self.remove(number, name))
     }
 
+    /// Adds a name to the item that is for its directory, or in the long form if that is full.
     fn add_name(&mut self, number: u64, name: InodeName) -> Result<(), Error> {
-        let key = ItemKey::new(number, INODE_REF, name.directory);
-        let mut names = match self.item(key)? {
-            Some(item) => refs(&item, name.directory)?,
-            None => Vec::new(),
-        };
-        names.push(name);
-        self.changes.set(key, Some(joined(&names, false)))
+        let item_max = self.btrfs.superblock.node_bytes.saturating_sub(NODE_BYTES);
+        for key in keys_of_name(number, name.directory, &name.name) {
+            let item = self.item(key)?.unwrap_or_default();
+            let is_long = key.kind == INODE_EXTREF;
+            let new = joined(std::slice::from_ref(&name), is_long);
+            if is_long || item.len() + new.len() <= item_max {
+                return self.changes.set(key, Some([item, new].concat()));
+            }
+        }
+        Ok(())
     }
 
     /// The size of a directory is twice that of all names in it.
@@ -331,13 +357,20 @@ impl Replay<'_> {
     }
 }
 
-/// All names of an inode that the log has.
-fn logged_names_of(log: &BTreeMap<ItemKey, Vec<u8>>, number: u64) -> Result<Vec<InodeName>, Error> {
-    let mut names = Vec::new();
-    for (key, item) in log.range(items_of(number)) {
-        names.extend(parsed(*key, item)?);
+/// Whether the log has a name of an inode.
+fn is_logged_name(
+    log: &BTreeMap<ItemKey, Vec<u8>>,
+    number: u64,
+    directory: u64,
+    name: &[u8],
+) -> Result<bool, Error> {
+    for key in keys_of_name(number, directory, name) {
+        let names = log.get(&key).map_or(Ok(Vec::new()), |item| parsed(key, item))?;
+        if names.iter().any(|there| (there.directory, &there.name[..]) == (directory, name)) {
+            return Ok(true);
+        }
     }
-    Ok(names)
+    Ok(false)
 }
 
 /// Whether an entry's item has an entry of that name.

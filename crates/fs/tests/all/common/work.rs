@@ -78,7 +78,7 @@ impl Work {
     }
 
     pub fn step(&mut self) {
-        let kind = if self.files.len() < 4 { 0 } else { self.dice.below(if self.varied { 22 } else { 12 }) };
+        let kind = if self.files.len() < 4 { 0 } else { self.dice.below(if self.varied { 23 } else { 12 }) };
         match kind {
             12.. => self.varied_step(kind),
             0..=2 => {
@@ -249,6 +249,21 @@ impl Work {
                     (1..many).for_each(|ix| sync(&after.join(ix.to_string())));
                 }
                 self.directories.push(after);
+            }
+            22 => {
+                // A file with many names, most of which lie apart from what is flushed.
+                let (crowded, names) = (self.name(), self.dice.below(300));
+                fs::create_dir(&crowded).unwrap();
+                let file = crowded.join("file");
+                fs::write(&file, pattern(names, 5000)).unwrap();
+                for ix in 0..names {
+                    let name = format!("{ix:03}-{}", "n".repeat(226));
+                    fs::hard_link(&file, crowded.join(name)).unwrap();
+                }
+                run(program("sync").arg("-f").arg(&self.at)).unwrap();
+                let file = OpenOptions::new().write(true).open(file).unwrap();
+                file.write_all_at(&pattern(self.made, 100), 0).unwrap();
+                file.sync_all().unwrap();
             }
             _ => {
                 let (name, len) = (self.name(), 1 + self.dice.below(1000) as usize);

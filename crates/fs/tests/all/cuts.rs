@@ -239,6 +239,17 @@ fn cut(dir: &Path, made: &Made, size_bytes: u64, seed: u64, cuts: usize) -> Opti
     })?;
     take("unmounted", true);
     if made.make[0] == "mkfs.xfs" && made.varied {
+        // It grows, and its superblock does not reach its place.
+        fs::File::options().write(true).open(&image).unwrap().set_len(size_bytes + GROWTH_BYTES).unwrap();
+        mounted(&image, &format!("loop,{}", made.mount), |at| {
+            run(program("xfs_growfs").arg(at)).unwrap();
+            fs::create_dir(at.join("grown")).unwrap();
+            let mut work = Work::varied(&at.join("grown"), seed);
+            (0..40).for_each(|ix| fs::create_dir(at.join(format!("grown/new-{ix}"))).unwrap());
+            (0..100).for_each(|_| work.step());
+            run(program("xfs_io").args(["-x", "-c", "shutdown -f"]).arg(at)).unwrap();
+        })?;
+        take("grown", false);
         for (how, flush) in [("shut down", "shutdown"), ("shut down with its log", "shutdown -f")] {
             mounted(&image, &format!("loop,{}", made.mount), |at| {
                 fs::create_dir(at.join(how)).unwrap();
@@ -264,6 +275,9 @@ fn cut(dir: &Path, made: &Made, size_bytes: u64, seed: u64, cuts: usize) -> Opti
     }
     Some(taken)
 }
+
+/// By how much a file system grows.
+const GROWTH_BYTES: u64 = 96 << 20;
 
 /// Images whose log is torn, of each file system.
 const TORN: usize = 3;

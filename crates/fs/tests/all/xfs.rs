@@ -3,10 +3,12 @@
 use crate::common;
 
 use std::fs::{self, File};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::common::{Except, Size, assert_paths, assert_same, image, make_tree, mounted, open, program, run};
+use crate::common::{
+    Except, Size, assert_paths, assert_same, entries, image, make_tree, mounted, open, program, run,
+};
 use tempfile::TempDir;
 use wattle_fs::{FileSystemLayout, Note};
 
@@ -112,13 +114,53 @@ fn a_log_that_is_not_empty_is_applied() {
             let notes = open(&crashed).about().notes.clone();
             assert!(matches!(notes[..], [Note::LogApplied { transactions: 1.. }]), "{notes:?}, {options:?}");
             assert_eq!(open(&crashed).not_as_mounted(), [], "round {round}, {options:?}");
-            let applied = common::entries(&*open(&crashed), open(&crashed).root());
+            let applied = entries(&*open(&crashed), open(&crashed).root());
             assert_eq!(applied.len(), round + 1, "round {round}, {options:?}");
             assert_eq!(open(&frozen).about().notes, [], "frozen, round {round}, {options:?}");
-            let at_rest = common::entries(&*open(&frozen), open(&frozen).root());
+            let at_rest = entries(&*open(&frozen), open(&frozen).root());
             assert_eq!(at_rest.len(), round + 1, "frozen, round {round}, {options:?}");
             assert_eq!(open(&path).about().notes, [], "round {round}, {options:?}");
         }
+    }
+}
+
+/// A file system that grew, and went down before its superblock reached its place: new groups, and a
+/// last one that is longer, are in the log alone, and so is what was made there.
+#[test]
+fn what_was_made_after_a_growth_that_is_in_the_log_comes_out() {
+    for (size, options) in [(400 << 20, "size=320m"), (330 << 20, "size=320m,agcount=2")] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = image(&dir, "image", size);
+        if run(program("mkfs.xfs").args(["-q", "-d", options]).arg(&path)).is_none() {
+            return;
+        }
+        let name = |ix: u32| format!("made-{ix}");
+        let grown = mounted(&path, "loop", |at| {
+            fs::write(at.join("old"), "old").unwrap();
+            run(program("sync").arg("-f").arg(at)).unwrap();
+            run(program("xfs_growfs").arg(at)).unwrap();
+            for ix in 0..200 {
+                fs::create_dir(at.join(name(ix))).unwrap();
+                fs::write(at.join(name(ix)).join("file"), name(ix)).unwrap();
+            }
+            run(program("xfs_io").args(["-x", "-c", "shutdown -f"]).arg(at)).unwrap();
+        });
+        if grown.is_none() {
+            return;
+        }
+        let fs = open(&path);
+        assert!(matches!(fs.about().notes[..], [Note::LogApplied { transactions: 1.. }]), "{:?}", fs.about());
+        assert_eq!(fs.about().size_bytes, size);
+        assert_eq!(entries(&*fs, fs.root()).len(), 201, "{options}");
+        // What data a file has that was not flushed is not sure, but it is there.
+        mounted(&path, "loop", |at| {
+            for ix in 0..200 {
+                let node = wattle_fs::resolve(&*fs, format!("{}/file", name(ix)).as_bytes()).unwrap();
+                let there = fs::metadata(at.join(name(ix)).join("file")).unwrap();
+                assert_eq!((node.inode, fs.metadata(node).unwrap().size_bytes), (there.ino(), there.len()));
+            }
+        })
+        .unwrap();
     }
 }
 
@@ -171,7 +213,7 @@ fn links_longer_than_a_block_come_out() {
         }
         assert!(pieces > 150, "{pieces} pieces");
         let fs = open(&path);
-        let links = common::entries(&*fs, fs.root());
+        let links = entries(&*fs, fs.root());
         for (what, byte) in [("whole", b'w'), ("parts", b'p')] {
             for len in lens {
                 let link = fs.link(links[format!("{what}-{len}").as_bytes()]);
@@ -194,7 +236,7 @@ fn what_mkfs_made_comes_out() {
     let list = dir.path().join("list").to_str().unwrap().to_owned();
     let Some(path) = empty(&dir, "image", &["-p", &list]) else { return };
     let fs = open(&path);
-    let entries = common::entries(&*fs, fs.root());
+    let entries = entries(&*fs, fs.root());
     assert_eq!(entries.keys().map(Vec::as_slice).collect::<Vec<_>>(), [&b"dir"[..], b"link", b"proof.txt"]);
     let proof = entries[&b"proof.txt"[..]];
     let metadata = fs.metadata(proof).unwrap();

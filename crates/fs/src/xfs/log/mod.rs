@@ -110,13 +110,13 @@ pub fn apply(source: &mut ByteSource, superblock: &Superblock) -> LogReplay {
         result.damage = early;
         return result;
     };
-    let mut replay = Replay::new(superblock);
+    let mut replay = Replay::new(superblock.clone());
     // First what was freed, then what was changed. Damage that ends the first ends the second, too.
     let found = place.each(source, superblock, tail, head, &mut |_, committed| replay.look(&committed));
     let applied =
         place.each(source, superblock, tail, head, &mut |source, committed| replay.apply(source, &committed));
     let mut owners = replay.owners.iter();
-    let owned = owners.try_for_each(|&inode| inodes::own_trees(source, superblock, inode));
+    let owned = owners.try_for_each(|&inode| inodes::own_trees(source, &replay.superblock, inode));
     LogReplay {
         transactions: replay.changed,
         intents: replay.intents,
@@ -200,8 +200,10 @@ impl Place {
 }
 
 /// Applies transactions.
-struct Replay<'a> {
-    superblock: &'a Superblock,
+struct Replay {
+    /// As the transactions leave it that are applied by now: a file system that grew has new groups
+    /// from then on, or a last one that is longer.
+    superblock: Superblock,
     cancelled: Cancelled,
     intents: Intents,
     /// Places of inodes whose trees have blocks with another owner.
@@ -214,8 +216,8 @@ struct Replay<'a> {
     changed: u64,
 }
 
-impl<'a> Replay<'a> {
-    fn new(superblock: &'a Superblock) -> Self {
+impl Replay {
+    fn new(superblock: Superblock) -> Self {
         let (cancelled, intents, owners, damaged) = Default::default();
         Self { superblock, cancelled, intents, owners, damaged, torn: false, changed: 0 }
     }
@@ -242,14 +244,12 @@ impl<'a> Replay<'a> {
                     changes |= !buffer.is_superblock();
                     match buffer.is_freed() {
                         true => freed.push(buffer),
-                        false => {
-                            self.torn |= buffer.apply(source, self.superblock, &self.cancelled, *lsn)?;
-                        }
+                        false => self.buffer(source, &buffer, *lsn)?,
                     }
                 }
                 Some(INODES_CREATED) => {
                     changes = true;
-                    inodes::create(source, self.superblock, &self.cancelled, item)?;
+                    inodes::create(source, &self.superblock, &self.cancelled, item)?;
                 }
                 Some(kind) => {
                     changes = true;
@@ -263,6 +263,20 @@ impl<'a> Replay<'a> {
         }
         freed.iter().for_each(|buffer| self.cancelled.forget(buffer));
         self.changed += u64::from(changes);
+        Ok(())
+    }
+
+    fn buffer(
+        &mut self,
+        source: &mut ByteSource,
+        buffer: &LoggedBuffer<'_>,
+        lsn: Lsn,
+    ) -> Result<(), LogDamage> {
+        self.torn |= buffer.apply(source, &self.superblock, &self.cancelled, lsn)?;
+        if buffer.is_superblock() {
+            let new = Superblock::read(source);
+            self.superblock = new.map_err(|_| "the superblock that it leaves is damaged")?;
+        }
         Ok(())
     }
 

@@ -174,6 +174,12 @@ pub enum Note {
         /// What was begun.
         why: &'static str,
     },
+    /// It was not unmounted, and its log is applied, which changes blocks of directories in parts
+    /// that lie apart: Linux does not replay that.
+    LogInParts {
+        /// How many transactions are taken from the log.
+        transactions: u64,
+    },
     /// The log of XFS is on another device, which is not read.
     LogElsewhere,
     /// Of btrfs, the first superblock is not right, or older: a copy is used, and only the first
@@ -279,6 +285,7 @@ impl Note {
                 | Self::JournalCutShort { .. }
                 | Self::LogCutShort { .. }
                 | Self::LogLeftOpen { .. }
+                | Self::LogInParts { .. }
                 | Self::LogElsewhere
                 | Self::NeedsRepair
                 | Self::StaleDataRead { .. }
@@ -344,6 +351,11 @@ impl fmt::Display for Note {
                 f,
                 "it was not unmounted; {transactions} transactions of its log are applied in memory, and something that was not \
                  finished may end otherwise at a mount ({why})"
+            ),
+            Self::LogInParts { transactions } => write!(
+                f,
+                "it was not unmounted; {transactions} transactions of its log are applied in memory; they change blocks of directories \
+                 in parts that lie apart, which no checksum proves and Linux does not replay: it refuses the mount"
             ),
             Self::LogElsewhere => f.write_str(
                 "its log is on another device, so that it is not applied and whether it was unmounted cannot be told: the last changes, \

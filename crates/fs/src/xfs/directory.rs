@@ -2,6 +2,8 @@
 //! Listing needs only the entries; hashes, leaves and free space lie at higher offsets of the file,
 //! and are not looked at.
 
+use std::ops::Range;
+
 use crate::bytes::{be16, be32, be64, u8_at};
 use crate::error::Error;
 use crate::source::FileRun;
@@ -12,6 +14,9 @@ use crate::{DirEntry, EachEntry, FsNode};
 /// The indexes start here.
 const ENTRIES_END: u64 = 32 << 30;
 
+/// Places of blocks are in units of that.
+const SECTOR_BYTES: u64 = 512;
+
 /// Blocks of entries: alone, with their index at the end, and of many; of version 4 and of
 /// version 5.
 const MAGIC_BLOCK_V4: u32 = 0x5844_3242;
@@ -21,6 +26,7 @@ const MAGIC_DATA_V5: u32 = 0x5844_4433;
 const HEADER_V4_BYTES: usize = 16;
 const HEADER_V5_BYTES: usize = 64;
 const CHECKSUM_AT: usize = 4;
+const SECTOR_AT: usize = 8;
 const OWNER_AT: usize = 40;
 
 /// In place of an inode's number: space that is free.
@@ -37,6 +43,7 @@ pub fn list(xfs: &Xfs, inode: &Inode, each: &mut EachEntry<'_>) -> Result<(), Er
         inode,
         block: vec![0; xfs.superblock.directory_block_bytes],
         filled: 0,
+        places: Vec::new(),
         left: xfs.source.size(),
     };
     let range = 0..inode.metadata.size_bytes.min(ENTRIES_END);
@@ -76,6 +83,8 @@ struct Blocks<'a> {
     inode: &'a Inode,
     block: Vec<u8>,
     filled: usize,
+    /// Where the parts of the block lie.
+    places: Vec<Range<u64>>,
     /// Bytes that may still come: blocks of directories are not shared.
     left: u64,
 }
@@ -92,12 +101,15 @@ impl Blocks<'_> {
             }
             let part = ((run.len - done) as usize).min(len - self.filled);
             let filled = self.filled;
-            self.xfs.source.read(run.disk_offset + done, &mut self.block[filled..filled + part])?;
+            let place = run.disk_offset + done;
+            self.xfs.source.read(place, &mut self.block[filled..filled + part])?;
+            self.places.push(place..place + part as u64);
             self.filled += part;
             done += part as u64;
             if self.filled == len {
                 self.filled = 0;
                 self.entries(each)?;
+                self.places.clear();
             }
         }
         Ok(())
@@ -115,17 +127,49 @@ impl Blocks<'_> {
             (true, MAGIC_DATA_V5) => (false, HEADER_V5_BYTES),
             _ => return Err(damaged()),
         };
-        if version5
-            && (!checksum_is_right(block, CHECKSUM_AT) || be64(block, OWNER_AT) != Some(self.inode.number))
-        {
+        let end = if alone { index_start(block).ok_or_else(damaged)? } else { block.len() };
+        let is_right = !version5
+            || be64(block, OWNER_AT) == Some(self.inode.number)
+                && (checksum_is_right(block, CHECKSUM_AT) || self.is_right_in_parts(header..end));
+        if !is_right {
             return Err(self.inode.damaged("the checksum or owner of a block of the directory is wrong"));
         }
-        let end = if alone { index_start(block).ok_or_else(damaged)? } else { block.len() };
         let mut rest = block.get(header..end).ok_or_else(damaged)?;
         while !rest.is_empty() {
             rest = self.entry(rest, each).ok_or_else(damaged)??;
         }
         Ok(())
+    }
+
+    /// Whether the log changed the block in parts that lie apart, and it is what its other marks
+    /// say: its place, and at the end of each entry where that starts.
+    fn is_right_in_parts(&self, entries: Range<usize>) -> bool {
+        let is_in_parts =
+            self.places.iter().any(|place| self.xfs.directory_parts.range(place.clone()).next().is_some());
+        let sector = self.places.first().map(|place| place.start / SECTOR_BYTES);
+        let mut at = entries.start;
+        while is_in_parts && at < entries.end {
+            let Some(len) = self.marked_len(at).filter(|len| *len <= entries.end - at) else { return false };
+            at += len;
+        }
+        is_in_parts && be64(&self.block, SECTOR_AT) == sector && at == entries.end
+    }
+
+    /// The length of an entry or of free space that says at its end where it starts.
+    fn marked_len(&self, at: usize) -> Option<usize> {
+        let bytes = self.block.get(at..)?;
+        let len = match be16(bytes, 0)? {
+            FREE => Some(usize::from(be16(bytes, 2)?)).filter(|len| *len >= 8 && len % 8 == 0)?,
+            _ => self.entry_len(bytes)?,
+        };
+        (be16(bytes, len - 2).map(usize::from) == Some(at)).then_some(len)
+    }
+
+    /// The length of an entry: behind the name come the type, if there is one, and the entry's own
+    /// offset, which ends at a multiple of 8.
+    fn entry_len(&self, bytes: &[u8]) -> Option<usize> {
+        let name_len = usize::from(u8_at(bytes, 8)?);
+        Some((9 + name_len + usize::from(self.xfs.superblock.ftype) + 2).next_multiple_of(8))
     }
 
     /// One entry, or free space; what is left behind it. `None` if it is none.
@@ -137,10 +181,7 @@ impl Blocks<'_> {
         let number = be64(bytes, 0)?;
         let name_len = usize::from(u8_at(bytes, 8)?);
         let name = bytes.get(9..9 + name_len).filter(|name| !name.is_empty())?;
-        // Behind the name come the type, if there is one, and the entry's own offset, which ends at
-        // a multiple of 8.
-        let len = (9 + name_len + usize::from(self.xfs.superblock.ftype) + 2).next_multiple_of(8);
-        let rest = bytes.get(len..)?;
+        let rest = bytes.get(self.entry_len(bytes)?..)?;
         if name != b"."
             && name != b".."
             && let Err(error) =

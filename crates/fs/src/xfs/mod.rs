@@ -18,6 +18,7 @@ mod superblock;
 mod synthetic;
 mod usage;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::bytes::{be32, be64, le32};
@@ -68,6 +69,8 @@ pub struct Xfs {
     about: About,
     /// Files whose extents the log changes beyond what is in their inodes.
     finished: Finished,
+    /// Where the log changed parts of blocks of directories, whose checksums tell nothing.
+    directory_parts: BTreeSet<u64>,
 }
 
 impl Xfs {
@@ -81,9 +84,11 @@ impl Xfs {
         // A file system that grew has another one in its log.
         let superblock = Superblock::read(&source)?;
         let about = superblock.about(&source);
-        let mut xfs = Self { source, superblock, about, finished: Finished::default() };
+        let (finished, directory_parts) = Default::default();
+        let mut xfs = Self { source, superblock, about, finished, directory_parts };
         let left = replayed.intents.finish(&mut xfs);
         xfs.about.notes.extend(replayed.note(left));
+        xfs.directory_parts = replayed.directory_parts;
         Ok(xfs)
     }
 

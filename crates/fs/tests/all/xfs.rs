@@ -2,7 +2,10 @@
 
 use crate::common;
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -162,6 +165,75 @@ fn what_was_made_after_a_growth_that_is_in_the_log_comes_out() {
         })
         .unwrap();
     }
+}
+
+/// Leaves a file system no free space but single blocks that lie apart.
+fn leave_single_blocks(at: &Path) {
+    let take_all_but = |name: &str, bytes: u64| {
+        let free = rustix::fs::statvfs(at).unwrap();
+        let len = (free.f_bavail * free.f_frsize - bytes).to_string();
+        run(program("fallocate").args(["-l", &len]).arg(at.join(name))).unwrap();
+    };
+    let sync = || run(program("sync").arg("-f").arg(at)).unwrap();
+    take_all_but("ballast", 50 << 20);
+    let name = |ix: usize| at.join(format!("fill-{}", ix / 2000)).join(ix.to_string());
+    let is_written = |ix: &usize| {
+        let made = if ix % 2000 == 0 { fs::create_dir(name(*ix).parent().unwrap()) } else { Ok(()) };
+        made.and_then(|()| fs::write(name(*ix), [b'x'; 1000])).is_ok()
+    };
+    let count = (0..).take_while(is_written).count();
+    sync();
+    (0..count).step_by(2).for_each(|ix| fs::remove_file(name(ix)).unwrap());
+    sync();
+    take_all_but("more-ballast", 6 << 20);
+    sync();
+}
+
+/// A block of a directory that is eight blocks of the file system which lie apart is eight buffers
+/// in the log, none of which has a checksum of its own. Linux does not mount that.
+#[test]
+fn a_directory_whose_blocks_lie_in_pieces_is_changed_by_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ["-b", "size=1k", "-n", "size=8k", "-m", "reflink=0,rmapbt=0,finobt=0"];
+    let Some(path) = empty(&dir, "image", &options) else { return };
+    let names = |prefix: &str, count: u32| -> BTreeSet<Vec<u8>> {
+        (0..count).map(|ix| format!("{prefix}-name-{ix:06}").into_bytes()).collect()
+    };
+    let make = |at: &Path, names: &BTreeSet<Vec<u8>>| {
+        fs::create_dir(at).unwrap();
+        names.iter().for_each(|name| drop(File::create(at.join(OsStr::from_bytes(name))).unwrap()));
+    };
+    let (mut old, new) = (names("old", 1000), names("new", 400));
+    let made = mounted(&path, "loop", |at| {
+        leave_single_blocks(at);
+        make(&at.join("old"), &old);
+    });
+    if made.is_none() {
+        return;
+    }
+    let shown = |name: &str| -> BTreeSet<Vec<u8>> {
+        let fs = open(&path);
+        let node = wattle_fs::resolve(&*fs, name.as_bytes()).unwrap();
+        entries(&*fs, node).into_keys().collect()
+    };
+    assert_eq!(open(&path).about().notes, []);
+    assert_eq!(shown("old"), old);
+    mounted(&path, "loop", |at| {
+        fs::rename(at.join("old/old-name-000000"), at.join("old/OLD-name-000000")).unwrap();
+        make(&at.join("new"), &new);
+        run(program("xfs_io").args(["-x", "-c", "shutdown -f"]).arg(at)).unwrap();
+    })
+    .unwrap();
+    old.remove(&b"old-name-000000"[..]);
+    old.insert(b"OLD-name-000000".to_vec());
+    let notes = open(&path).not_as_mounted();
+    assert!(matches!(notes[..], [Note::LogInParts { transactions: 1.. }]), "{notes:?}");
+    assert_eq!(shown("old"), old);
+    assert_eq!(shown("new"), new);
+    assert!(
+        mounted(&path, "loop", |_| ()).is_none(),
+        "a kernel that mounts it shows what the note is to say"
+    );
 }
 
 /// A log on another device is not there to be read.

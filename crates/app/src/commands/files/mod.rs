@@ -172,18 +172,23 @@ impl Opened {
         if notes.is_empty() {
             return Ok(());
         }
-        let stale = notes.iter().all(|note| matches!(note, Note::StaleDataRead { .. }));
-        let copies = notes.iter().all(|note| matches!(note, Note::DescriptorCopy { .. } | Note::TableCopy));
+        let all = |is: fn(&Note) -> bool| notes.iter().all(is);
+        let stale = all(|note| matches!(note, Note::StaleDataRead { .. }));
+        let in_parts = all(|note| matches!(note, Note::LogInParts { .. }));
+        let copies = all(|note| matches!(note, Note::DescriptorCopy { .. } | Note::TableCopy));
         let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
         Err(Problem::new(
             Code::NotAsMounted,
             format!("{}: {showed} is not what a mount would show, or may not be", self.volume),
             printable(&notes.join("; ")),
-            match (stale, copies) {
-                (true, _) => {
+            match (stale, copies, in_parts) {
+                (true, ..) => {
                     "give the file system's other devices too, if they are to be had: what they have is newer"
                 }
-                (_, true) => "no mount shows more; compare what matters with another copy, if there is one",
+                (_, true, _) => "no mount shows more; compare what matters with another copy, if there is one",
+                (.., true) => {
+                    "take the files from here (`wattle get`): no mount replays this log, and `xfs_repair -L` throws it away"
+                }
                 _ => {
                     "mount the volume over a layer (`wattle mount --overlay DIR`): that replays the log and changes no member"
                 }

@@ -3,6 +3,10 @@
 //! A buffer of version 5 says of which transaction it is, in a field whose place its magic number
 //! tells. A buffer that was freed by a later transaction may hold anything by now, a file's data
 //! even: such a change is passed over.
+//!
+//! A block of a directory may be several blocks of the file system that lie apart. Each of these is
+//! a buffer of its own in the log, and none of them is a whole structure: what the first one says
+//! of a checksum is of all of them, and the others say nothing.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +22,12 @@ use crate::xfs::superblock::Superblock;
 /// A bit of the map is for so many bytes.
 const PART_BYTES: usize = 128;
 const MAP_AT: usize = 20;
+
+/// What a buffer of version 5 is, in the upper bits of the flags: a block of a directory, with
+/// entries, free space or an index; or a node of an index, which extended attributes have too.
+const TYPE_SHIFT: u32 = 11;
+const OF_DIRECTORIES: std::ops::RangeInclusive<u16> = 10..=14;
+const NODE: u16 = 15;
 
 /// Flags: inodes, of which only the lists of unlinked ones are taken; freed; quotas of three kinds.
 const INODES: u16 = 0x1;
@@ -36,6 +46,18 @@ struct Fields {
     lsn: usize,
     uuid: usize,
     checksum: usize,
+}
+
+/// What a changed buffer was, or is by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BufferState {
+    /// Nothing is to be said of it.
+    Fine,
+    /// It was torn or damaged before: with the log it is whole if it was torn, and nothing tells
+    /// the two apart.
+    Torn,
+    /// It is a part of a block of a directory whose parts lie apart, and starts at that byte.
+    Part(u64),
 }
 
 /// A changed buffer.
@@ -114,8 +136,7 @@ impl<'a> LoggedBuffer<'a> {
         (self.sector, self.sectors.into())
     }
 
-    /// Applies it. Whether its place was torn or damaged before: with the log it is whole if it was
-    /// torn, and nothing tells the two apart.
+    /// Applies it. A whole structure has a right checksum then.
     ///
     /// # Errors
     /// Its place cannot be read, or what changes lies beyond it.
@@ -125,10 +146,10 @@ impl<'a> LoggedBuffer<'a> {
         superblock: &Superblock,
         cancelled: &Cancelled,
         lsn: Lsn,
-    ) -> Result<bool, LogDamage> {
+    ) -> Result<BufferState, LogDamage> {
         let (sector, sectors) = self.key();
         if self.flags & (INODES | QUOTAS) != 0 || cancelled.has(sector, sectors) {
-            return Ok(false);
+            return Ok(BufferState::Fine);
         }
         if self.sectors == 0 || self.sectors > SECTORS_MAX {
             return Err("a changed buffer in it has an impossible size");
@@ -137,15 +158,32 @@ impl<'a> LoggedBuffer<'a> {
         let bytes = source.bytes(offset, usize::from(self.sectors) * SECTOR_BYTES as usize);
         let mut bytes = bytes.map_err(|_| "the place of a changed buffer cannot be read")?;
         if superblock.version5 && is_newer(&bytes, &superblock.own_uuid(), lsn) {
-            return Ok(false);
+            return Ok(BufferState::Fine);
         }
-        let was_wrong = superblock.version5 && is_wrong(&bytes, &superblock.own_uuid());
+        let own = superblock.own_uuid();
+        let was_wrong = superblock.version5 && is_wrong(&bytes, &own);
         self.change(&mut bytes).ok_or("a changed buffer in it is not whole")?;
-        if superblock.version5 {
-            seal(&mut bytes);
+        let is_part = superblock.version5
+            && bytes.len() < superblock.directory_block_bytes
+            && self.is_of_directory(was_wrong || is_none(&bytes, &own));
+        if superblock.version5 && !is_part {
+            seal(&mut bytes, &own);
         }
         source.overlay(offset, &bytes)?;
-        Ok(was_wrong)
+        Ok(match (is_part, was_wrong) {
+            (true, _) => BufferState::Part(offset),
+            (false, true) => BufferState::Torn,
+            (false, false) => BufferState::Fine,
+        })
+    }
+
+    /// Whether it is of a directory, and not of a file's extended attributes: nodes of an index may
+    /// be of either. Those of attributes are whole in their buffers, and have a header.
+    fn is_of_directory(&self, is_no_whole_node: bool) -> bool {
+        match self.flags >> TYPE_SHIFT {
+            NODE => is_no_whole_node,
+            kind => OF_DIRECTORIES.contains(&kind),
+        }
     }
 
     /// Puts each run of parts, which is a region, to its place.
@@ -209,15 +247,26 @@ fn is_newer(bytes: &[u8], uuid: &[u8; 16], lsn: Lsn) -> bool {
     is_ours && own.is_some_and(|own| Lsn(own) >= lsn)
 }
 
-/// Whether a buffer of this file system has a wrong checksum.
-fn is_wrong(bytes: &[u8], uuid: &[u8; 16]) -> bool {
-    let is_ours = |fields: &Fields| uuid_at(bytes, fields.uuid) == Some(*uuid);
-    fields(bytes).filter(is_ours).is_some_and(|fields| !checksum_is_right(bytes, fields.checksum))
+/// Where a buffer says what, if it is one of this file system.
+fn own_fields(bytes: &[u8], uuid: &[u8; 16]) -> Option<Fields> {
+    fields(bytes).filter(|fields| uuid_at(bytes, fields.uuid) == Some(*uuid))
 }
 
-/// Makes the checksum of a changed buffer right.
-fn seal(bytes: &mut [u8]) {
-    if let Some(Fields { checksum, .. }) = fields(bytes) {
+/// Whether a buffer of this file system has a wrong checksum.
+fn is_wrong(bytes: &[u8], uuid: &[u8; 16]) -> bool {
+    own_fields(bytes, uuid).is_some_and(|fields| !checksum_is_right(bytes, fields.checksum))
+}
+
+/// Whether a buffer says nothing of itself.
+fn is_none(bytes: &[u8], uuid: &[u8; 16]) -> bool {
+    own_fields(bytes, uuid).is_none()
+}
+
+/// Makes the checksum of a changed buffer right. The superblock may have another UUID than what is
+/// of the file system.
+fn seal(bytes: &mut [u8], uuid: &[u8; 16]) {
+    let fields = if bytes.starts_with(b"XFSB") { fields(bytes) } else { own_fields(bytes, uuid) };
+    if let Some(Fields { checksum, .. }) = fields {
         seal_at(bytes, checksum);
     }
 }

@@ -12,7 +12,8 @@
 //! 3. A place that is newer than a transaction keeps what it has. In version 5 the place says of
 //!    which transaction it is; what was freed later is found before anything is applied.
 //! 4. What a transaction changed has a right checksum at once: readers see no other. But an inode
-//!    whose checksum in its place was wrong gets none before all of it came from the log.
+//!    whose checksum in its place was wrong gets none before all of it came from the log. A block
+//!    of a directory whose parts lie apart gets none: which parts it has only its reader knows.
 //! 5. Memory is bounded: by the size of a record, of what is open, and of the overlay. Where a
 //!    bound is met, that is said, and what was applied before stays.
 //!
@@ -36,7 +37,7 @@ use crate::source::ByteSource;
 use crate::xfs::superblock::Superblock;
 
 pub use buffers::seal_at;
-use buffers::{Cancelled, LoggedBuffer};
+use buffers::{BufferState, Cancelled, LoggedBuffer};
 use inodes::DamagedInodes;
 use intents::Intents;
 use record::LogRecord;
@@ -70,6 +71,9 @@ pub struct LogReplay {
     elsewhere: bool,
     /// A block that is changed in part was torn or damaged before.
     torn: bool,
+    /// Where parts of blocks of directories start that lie apart and are changed: the checksum of
+    /// such a block is not right.
+    pub directory_parts: BTreeSet<u64>,
     /// Why not all was applied.
     damage: Option<LogDamage>,
 }
@@ -85,6 +89,7 @@ impl LogReplay {
             _ if self.elsewhere => Some(Note::LogElsewhere),
             (Some(why), _) => Some(Note::LogCutShort { transactions, why }),
             (None, Some(why)) => Some(Note::LogLeftOpen { transactions, why }),
+            (None, None) if !self.directory_parts.is_empty() => Some(Note::LogInParts { transactions }),
             (None, None) => (transactions > 0).then_some(Note::LogApplied { transactions }),
         }
     }
@@ -122,6 +127,7 @@ pub fn apply(source: &mut ByteSource, superblock: &Superblock) -> LogReplay {
         intents: replay.intents,
         elsewhere: false,
         torn: replay.torn,
+        directory_parts: replay.directory_parts,
         damage: found.and(applied).and(owned).err().or(early),
     }
 }
@@ -212,14 +218,15 @@ struct Replay {
     damaged: DamagedInodes,
     /// A block that is changed in part was torn or damaged before.
     torn: bool,
+    directory_parts: BTreeSet<u64>,
     /// Transactions that changed more than the superblock.
     changed: u64,
 }
 
 impl Replay {
     fn new(superblock: Superblock) -> Self {
-        let (cancelled, intents, owners, damaged) = Default::default();
-        Self { superblock, cancelled, intents, owners, damaged, torn: false, changed: 0 }
+        let (cancelled, intents, owners, damaged, directory_parts) = Default::default();
+        Self { superblock, cancelled, intents, owners, damaged, torn: false, directory_parts, changed: 0 }
     }
 
     /// Notes which buffers it frees.
@@ -272,7 +279,11 @@ impl Replay {
         buffer: &LoggedBuffer<'_>,
         lsn: Lsn,
     ) -> Result<(), LogDamage> {
-        self.torn |= buffer.apply(source, &self.superblock, &self.cancelled, lsn)?;
+        match buffer.apply(source, &self.superblock, &self.cancelled, lsn)? {
+            BufferState::Fine => {}
+            BufferState::Torn => self.torn = true,
+            BufferState::Part(offset) => drop(self.directory_parts.insert(offset)),
+        }
         if buffer.is_superblock() {
             let new = Superblock::read(source);
             self.superblock = new.map_err(|_| "the superblock that it leaves is damaged")?;

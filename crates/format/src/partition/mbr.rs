@@ -189,7 +189,6 @@ impl Found<'_, '_> {
     fn is_in_record(&self, entry: &Entry, at_sectors: u64, len_sectors: u64, inside: Extent) -> bool {
         let start = u64::from(entry.start) * self.unit;
         let end = start + u64::from(entry.len) * self.unit;
-        end <= len_sectors
-            && inside.contains(&Extent { start: at_sectors + start, end: at_sectors + end })
+        end <= len_sectors && inside.contains(&Extent { start: at_sectors + start, end: at_sectors + end })
     }
 }

@@ -185,7 +185,9 @@ impl Opened {
                 (true, ..) => {
                     "give the file system's other devices too, if they are to be had: what they have is newer"
                 }
-                (_, true, _) => "no mount shows more; compare what matters with another copy, if there is one",
+                (_, true, _) => {
+                    "no mount shows more; compare what matters with another copy, if there is one"
+                }
                 (.., true) => {
                     "take the files from here (`wattle get`): no mount replays this log, and `xfs_repair -L` throws it away"
                 }

@@ -2,8 +2,9 @@
 //! anything relies on it.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 
 use wattle_rt::sync::OneshotSender;
 use wattle_rt::{Core, Instant, Notify, Semaphore, oneshot};
@@ -164,7 +165,8 @@ impl Home {
             self.prepare_log().await?;
             self.commit(RecordCause::Activate, true).await?;
             self.dirty.set(true);
-            self.core.spawn(self.clone().go_clean_when_idle());
+            let (core, delay) = (self.core.clone(), self.fixed.limits.clean_delay);
+            self.core.spawn(Self::go_clean_when_idle(Rc::downgrade(self), core, delay));
         }
         invariant!(1, self.dirty.get() && self.recorded_dirty.get());
         self.on_every_core(|shard| async move { shard.gate.set_dirty(shard.core.now()) }).await;
@@ -346,16 +348,18 @@ impl Home {
         result
     }
 
-    /// Runs while the array is dirty.
-    async fn go_clean_when_idle(self: Rc<Self>) {
-        let delay = self.fixed.limits.clean_delay;
-        while self.dirty.get() && !self.stopped.get() && !self.health().broken {
-            self.core.sleep(delay).await;
-            let _turn = self.transition.acquire(1).await;
-            if self.dirty.get() && !self.stopped.get() && self.quiet().await {
+    /// Runs while the array is dirty. While it sleeps it keeps nothing of an array that is stopped:
+    /// with the home the drives would stay open.
+    async fn go_clean_when_idle(home: Weak<Self>, core: Core, delay: Duration) {
+        let is_wanted = |home: &Rc<Self>| home.dirty.get() && !home.stopped.get() && !home.health().broken;
+        while home.upgrade().is_some_and(|home| is_wanted(&home)) {
+            core.sleep(delay).await;
+            let Some(home) = home.upgrade() else { return };
+            let _turn = home.transition.acquire(1).await;
+            if home.dirty.get() && !home.stopped.get() && home.quiet().await {
                 // An array that cannot be recorded clean stays dirty: that is what the error left
                 // behind.
-                let _ = self.deactivate_in_turn().await;
+                let _ = home.deactivate_in_turn().await;
             }
         }
     }

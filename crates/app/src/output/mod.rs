@@ -69,11 +69,18 @@ pub fn reader_is_gone() -> bool {
 pub fn print(text: &str) -> Result<(), Problem> {
     WRITTEN.store(true, Ordering::Relaxed);
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => READER_GONE.store(true, Ordering::Relaxed),
-        written => written.map_err(|error| output_failed(&error))?,
+    wrote(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// What came of writing to stdout.
+fn wrote(written: io::Result<()>) -> Result<(), Problem> {
+    match written {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+            READER_GONE.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        written => written.map_err(|error| output_failed(&error)),
     }
-    Ok(())
 }
 
 /// Columns and rows of the terminal that stdout is; `None` elsewhere, where lines stay whole.
@@ -99,12 +106,16 @@ pub fn print_fitted(text: &str) -> Result<(), Problem> {
     }
 }
 
-/// Writes a report to stdout as one JSON document.
+/// Writes a report to stdout as one JSON document, piece by piece: its text may be larger than what
+/// it is made from.
 ///
 /// # Errors
 /// The output cannot be written.
 pub fn print_json(report: &impl Serialize) -> Result<(), Problem> {
-    print(&json_text(report))
+    WRITTEN.store(true, Ordering::Relaxed);
+    let mut stdout = io::BufWriter::new(io::stdout().lock());
+    let written = serde_json::to_writer_pretty(&mut stdout, report).map_err(io::Error::from);
+    wrote(written.and_then(|()| stdout.write_all(b"\n")).and_then(|()| stdout.flush()))
 }
 
 /// A report as JSON, for people too.

@@ -4,25 +4,35 @@ use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use wattle_control::members::MemberAccess;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use wattle_control::{Code, Problem};
 use wattle_fs::{DeviceNumber, FileKind, FileMetadata, FileTime, FsNode};
 use wattle_server::protocol::SCHEMA_VERSION;
 use wattle_server::time;
 
-use super::{Failure, FileSystemReport, Opened, hex_unless_text, join, kind_name, shown, with_file_system};
+use super::{Failure, FileSystemReport, Opened, hex_unless_text, kind_name, shown, with_file_system};
 use crate::cli::LsArgs;
 use crate::output;
-use crate::output::text::{printable, table};
+use crate::output::text::printable;
 
-#[derive(Debug, Serialize)]
-struct Report {
+#[derive(Serialize)]
+struct Report<'a> {
     schema_version: u32,
-    volume: String,
+    volume: &'a str,
     file_system: FileSystemReport,
     path: String,
-    entries: Vec<EntryReport>,
-    unreadable: Vec<Failure>,
+    #[serde(serialize_with = "serialize_entries")]
+    entries: &'a Listing<'a>,
+    #[serde(serialize_with = "serialize_failures")]
+    unreadable: &'a Listing<'a>,
+}
+
+fn serialize_entries<S: Serializer>(listing: &&Listing<'_>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(listing.found.iter().map(|found| listing.report(found)))
+}
+
+fn serialize_failures<S: Serializer>(listing: &&Listing<'_>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(listing.failures.iter().map(|failed| listing.failure(failed)))
 }
 
 #[derive(Debug, Serialize)]
@@ -51,9 +61,19 @@ struct EntryReport {
     subvolume: Option<u64>,
 }
 
-/// What was found at a path.
+/// Text that is written at once.
+const TEXT_BYTES: usize = 64 << 10;
+
+/// A name in one of the directories that are listed.
+struct ListedName {
+    /// The directory's place among them.
+    directory: usize,
+    name: Vec<u8>,
+}
+
+/// What was found under a name.
 struct Found {
-    path: Vec<u8>,
+    name: ListedName,
     node: FsNode,
     metadata: FileMetadata,
     target: Option<Vec<u8>>,
@@ -77,67 +97,83 @@ pub fn run(access: &MemberAccess, args: &LsArgs) -> Result<(), Problem> {
 /// How many could not be read.
 fn list(opened: &Opened, args: &LsArgs) -> Result<usize, Problem> {
     let root = opened.resolve(&args.path)?;
-    let mut listing = Listing { opened, recursive: args.recursive, found: Vec::new(), failures: Vec::new() };
+    let mut listing = Listing::new(opened, args.recursive);
     let metadata =
         opened.fs.metadata(root).map_err(|error| opened.unreadable(args.path.as_bytes(), &error))?;
     match metadata.kind {
         FileKind::Directory => listing.directories(root),
         _ => {
             let name = args.path.as_bytes().split(|byte| *byte == b'/').rfind(|part| !part.is_empty());
-            listing.add(name.unwrap_or_default().to_vec(), root);
+            let name = name.unwrap_or_default().to_vec();
+            listing.add(ListedName { directory: 0, name }, root);
         }
     }
-    let Listing { found, failures, .. } = listing;
-    for failure in &failures {
+    for failed in &listing.failures {
+        let failure = listing.failure(failed);
         output::note(&printable(&format!("{}: {}", failure.path, failure.reason)));
     }
-    let count = failures.len();
     if args.json.json {
         output::print_json(&Report {
             schema_version: SCHEMA_VERSION,
-            volume: opened.volume.clone(),
+            volume: &opened.volume,
             file_system: FileSystemReport::of(opened),
             path: shown(args.path.as_bytes()),
-            entries: found.into_iter().map(report).collect(),
-            unreadable: failures,
+            entries: &listing,
+            unreadable: &listing,
         })?;
     } else {
-        output::print(&text(&found, args.long))?;
+        listing.print(args.long)?;
     }
-    Ok(count)
+    Ok(listing.failures.len())
 }
 
+/// What is listed. Paths are put together only where they are shown: those of all that lies deep
+/// would take memory by the square of the depth.
 struct Listing<'a> {
     opened: &'a Opened,
     recursive: bool,
+    /// The directories that are listed, the first of which has no name.
+    directories: Vec<Option<ListedName>>,
     found: Vec<Found>,
-    failures: Vec<Failure>,
+    /// What could not be read, and why.
+    failures: Vec<(ListedName, String)>,
 }
 
-impl Listing<'_> {
+impl<'a> Listing<'a> {
+    fn new(opened: &'a Opened, recursive: bool) -> Self {
+        Self { opened, recursive, directories: vec![None], found: Vec::new(), failures: Vec::new() }
+    }
+
     /// A directory, and with `recursive` all below, each once: in a damaged file system one may be
     /// in itself.
     fn directories(&mut self, root: FsNode) {
         let mut seen = BTreeSet::from([root]);
-        let mut waiting = vec![(Vec::new(), root)];
-        while let Some((path, directory)) = waiting.pop() {
+        let mut waiting = vec![(None, root)];
+        while let Some((name, node)) = waiting.pop() {
+            let directory = match name {
+                None => 0,
+                Some(name) => {
+                    self.directories.push(Some(name));
+                    self.directories.len() - 1
+                }
+            };
             let mut entries = Vec::new();
-            let listed = self.opened.fs.list(directory, &mut |entry| {
+            let listed = self.opened.fs.list(node, &mut |entry| {
                 entries.push(entry);
                 Ok(())
             });
             if let Err(error) = listed {
-                self.failures.push(Failure::new(if path.is_empty() { b"/" } else { &path }, error));
+                self.failures.push((ListedName { directory, name: Vec::new() }, error.to_string()));
             }
             entries.sort_by(|a, b| a.name.cmp(&b.name));
             let mut below = Vec::new();
             for entry in entries {
-                let path = join(&path, &entry.name);
-                let is_directory = self.add(path.clone(), entry.node);
+                let is_directory = self.add(ListedName { directory, name: entry.name.clone() }, entry.node);
                 if is_directory && self.recursive && !self.opened.fs.is_stub(entry.node) {
+                    let name = ListedName { directory, name: entry.name };
                     match seen.insert(entry.node) {
-                        true => below.push((path, entry.node)),
-                        false => self.failures.push(Failure::new(&path, "the directory is there twice")),
+                        true => below.push((Some(name), entry.node)),
+                        false => self.failures.push((name, "the directory is there twice".to_owned())),
                     }
                 }
             }
@@ -146,7 +182,7 @@ impl Listing<'_> {
     }
 
     /// Whether it is a directory.
-    fn add(&mut self, path: Vec<u8>, node: FsNode) -> bool {
+    fn add(&mut self, name: ListedName, node: FsNode) -> bool {
         let fs = &self.opened.fs;
         let read = fs.metadata(node).and_then(|metadata| {
             let target = (metadata.kind == FileKind::Symlink).then(|| fs.link(node)).transpose()?;
@@ -154,38 +190,102 @@ impl Listing<'_> {
         });
         match read {
             Ok((metadata, target)) => {
-                self.found.push(Found { path, node, metadata, target });
+                self.found.push(Found { name, node, metadata, target });
                 metadata.kind == FileKind::Directory
             }
             Err(error) => {
-                self.failures.push(Failure::new(&path, error));
+                self.failures.push((name, error.to_string()));
                 false
             }
         }
     }
+
+    /// The path of a name; of a directory itself, whose name is empty there, its own.
+    fn path(&self, name: &ListedName) -> Vec<u8> {
+        let mut parts = vec![&name.name[..]];
+        let mut directory = name.directory;
+        while let Some(Some(above)) = self.directories.get(directory) {
+            parts.push(&above.name);
+            directory = above.directory;
+        }
+        let parts: Vec<_> = parts.into_iter().rev().filter(|part| !part.is_empty()).collect();
+        parts.join(&b'/')
+    }
+
+    fn failure(&self, (name, why): &(ListedName, String)) -> Failure {
+        let path = self.path(name);
+        Failure::new(if path.is_empty() { b"/" } else { &path }, why)
+    }
+
+    fn print(&self, long: bool) -> Result<(), Problem> {
+        let widths = if long { widths(&self.found) } else { [0; COLUMNS] };
+        let mut text = String::new();
+        for found in &self.found {
+            if long {
+                for (cell, width) in columns(found).iter().zip(widths) {
+                    text.push_str(&format!("{cell:width$}  "));
+                }
+            }
+            text.push_str(&printable(&shown(&self.path(&found.name))));
+            if let Some(target) = found.target.as_ref().filter(|_| long) {
+                text.push_str(&format!(" -> {}", printable(&shown(target))));
+            }
+            text.push('\n');
+            if text.len() >= TEXT_BYTES {
+                output::print(&text)?;
+                text.clear();
+            }
+            if output::reader_is_gone() {
+                return Ok(());
+            }
+        }
+        output::print(&text)
+    }
+
+    fn report(&self, found: &Found) -> EntryReport {
+        let Found { name, node, metadata, target } = found;
+        let path = self.path(name);
+        EntryReport {
+            path: shown(&path),
+            path_hex: hex_unless_text(&path),
+            kind: kind_name(metadata.kind),
+            mode: format!("{:04o}", metadata.mode),
+            links: metadata.links,
+            uid: metadata.uid,
+            gid: metadata.gid,
+            size_bytes: metadata.size_bytes,
+            modified: rfc3339(metadata.modified),
+            device: metadata.device.map(|device| [device.major, device.minor]),
+            target: target.as_deref().map(shown),
+            inode: node.inode,
+            subvolume: (node.tree != 0).then_some(node.tree),
+        }
+    }
 }
 
-fn text(found: &[Found], long: bool) -> String {
-    if !long {
-        return found.iter().map(|found| printable(&shown(&found.path)) + "\n").collect();
-    }
-    let row = |found: &Found| {
-        let metadata = &found.metadata;
-        let mut name = printable(&shown(&found.path));
-        if let Some(target) = &found.target {
-            name = format!("{name} -> {}", printable(&shown(target)));
+/// Columns of `--long` before the name.
+const COLUMNS: usize = 6;
+
+fn columns(found: &Found) -> [String; COLUMNS] {
+    let metadata = &found.metadata;
+    [
+        mode_text(metadata),
+        metadata.links.to_string(),
+        metadata.uid.to_string(),
+        metadata.gid.to_string(),
+        size_text(metadata),
+        rfc3339(metadata.modified).unwrap_or_else(|| metadata.modified.seconds.to_string()),
+    ]
+}
+
+fn widths(found: &[Found]) -> [usize; COLUMNS] {
+    let mut widths = [0; COLUMNS];
+    for cells in found.iter().map(columns) {
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = cell.len().max(*width);
         }
-        vec![
-            mode_text(metadata),
-            metadata.links.to_string(),
-            metadata.uid.to_string(),
-            metadata.gid.to_string(),
-            size_text(metadata),
-            rfc3339(metadata.modified).unwrap_or_else(|| metadata.modified.seconds.to_string()),
-            name,
-        ]
-    };
-    table("", &found.iter().map(row).collect::<Vec<_>>())
+    }
+    widths
 }
 
 /// Of a device its number, as ls(1) has it.
@@ -228,28 +328,96 @@ fn rfc3339(at: FileTime) -> Option<String> {
     time::rfc3339(u64::try_from(at.seconds).ok()?)
 }
 
-fn report(found: Found) -> EntryReport {
-    let Found { path, node, metadata, target } = found;
-    EntryReport {
-        path: shown(&path),
-        path_hex: hex_unless_text(&path),
-        kind: kind_name(metadata.kind),
-        mode: format!("{:04o}", metadata.mode),
-        links: metadata.links,
-        uid: metadata.uid,
-        gid: metadata.gid,
-        size_bytes: metadata.size_bytes,
-        modified: rfc3339(metadata.modified),
-        device: metadata.device.map(|device| [device.major, device.minor]),
-        target: target.as_deref().map(shown),
-        inode: node.inode,
-        subvolume: (node.tree != 0).then_some(node.tree),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
+    use wattle_fs::{About, DirEntry, EachData, EachEntry, EachRun, Error, FileSystem};
+
     use super::*;
+
+    fn metadata(kind: FileKind, mode: u32) -> FileMetadata {
+        let at = FileTime::default();
+        FileMetadata {
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            size_bytes: 0,
+            stored_bytes: 0,
+            accessed: at,
+            modified: at,
+            changed: at,
+            created: None,
+            device: None,
+        }
+    }
+
+    const DEPTH: usize = 2000;
+    const NAME_BYTES: usize = 200;
+
+    /// Directories each in the other.
+    struct Chain(About);
+
+    impl FileSystem for Chain {
+        fn about(&self) -> &About {
+            &self.0
+        }
+
+        fn root(&self) -> FsNode {
+            FsNode { tree: 0, inode: 0 }
+        }
+
+        fn metadata(&self, _: FsNode) -> Result<FileMetadata, Error> {
+            Ok(metadata(FileKind::Directory, 0o755))
+        }
+
+        fn list(&self, directory: FsNode, each: &mut EachEntry<'_>) -> Result<(), Error> {
+            let node = FsNode { tree: 0, inode: directory.inode + 1 };
+            match node.inode <= DEPTH as u64 {
+                true => each(DirEntry { name: vec![b'n'; NAME_BYTES], node }),
+                false => Err(Error::NoSuchEntry),
+            }
+        }
+
+        fn link(&self, _: FsNode) -> Result<Vec<u8>, Error> {
+            Err(Error::NotALink)
+        }
+
+        fn read(&self, _: FsNode, _: Range<u64>, _: &mut EachData<'_>) -> Result<(), Error> {
+            Err(Error::NotAFile)
+        }
+
+        fn attributes(&self, _: FsNode) -> Result<Vec<Vec<u8>>, Error> {
+            Ok(Vec::new())
+        }
+
+        fn attribute(&self, _: FsNode, _: &[u8]) -> Result<Vec<u8>, Error> {
+            Err(Error::NoSuchEntry)
+        }
+
+        fn runs(&self, _: FsNode, _: &mut EachRun<'_>) -> Result<(), Error> {
+            Err(Error::NotAFile)
+        }
+    }
+
+    #[test]
+    fn what_lies_deep_takes_memory_for_its_names_and_not_for_its_paths() {
+        let about = About { kind: "xfs", label: Vec::new(), uuid: [0; 16], size_bytes: 0, notes: Vec::new() };
+        let fs = Box::new(Chain(about));
+        let opened = Opened { volume: "chain".to_owned(), fs, members: Vec::new(), devices: Vec::new() };
+        let mut listing = Listing::new(&opened, true);
+        listing.directories(opened.fs.root());
+        let names = listing.directories.iter().flatten().chain(listing.found.iter().map(|found| &found.name));
+        let held: usize = names.map(|name| name.name.len()).sum();
+        assert_eq!((listing.found.len(), held), (DEPTH, 2 * DEPTH * NAME_BYTES));
+        let path_bytes = DEPTH * (NAME_BYTES + 1) - 1;
+        assert_eq!(listing.report(&listing.found[DEPTH - 1]).path.len(), path_bytes);
+        // The last of them could not be listed.
+        assert_eq!(listing.failures.len(), 1);
+        assert_eq!(listing.failure(&listing.failures[0]).path.len(), path_bytes);
+    }
 
     #[test]
     fn permissions_look_as_in_ls() {
@@ -261,22 +429,7 @@ mod tests {
             (FileKind::Directory, 0o1770, "drwxrwx--T"),
             (FileKind::Symlink, 0o777, "lrwxrwxrwx"),
         ] {
-            let at = FileTime::default();
-            let metadata = FileMetadata {
-                kind,
-                mode,
-                uid: 0,
-                gid: 0,
-                links: 1,
-                size_bytes: 0,
-                stored_bytes: 0,
-                accessed: at,
-                modified: at,
-                changed: at,
-                created: None,
-                device: None,
-            };
-            assert_eq!(mode_text(&metadata), text);
+            assert_eq!(mode_text(&metadata(kind, mode)), text);
         }
     }
 }

@@ -178,7 +178,7 @@ fn leave_single_blocks(at: &Path) {
     take_all_but("ballast", 50 << 20);
     let name = |ix: usize| at.join(format!("fill-{}", ix / 2000)).join(ix.to_string());
     let is_written = |ix: &usize| {
-        let made = if ix % 2000 == 0 { fs::create_dir(name(*ix).parent().unwrap()) } else { Ok(()) };
+        let made = if ix.is_multiple_of(2000) { fs::create_dir(name(*ix).parent().unwrap()) } else { Ok(()) };
         made.and_then(|()| fs::write(name(*ix), [b'x'; 1000])).is_ok()
     };
     let count = (0..).take_while(is_written).count();

@@ -195,7 +195,7 @@ impl Replay<'_> {
             self.add_entry(key.object, key.offset, &name, location, item)?;
             if location.kind == INODE_ITEM {
                 let new = InodeName { directory: key.object, index: key.offset, name };
-                self.add_name(location.object, new)?;
+                self.add_name(location.object, &new)?;
                 self.to_count.insert(location.object);
             }
         }
@@ -332,12 +332,12 @@ impl Replay<'_> {
     }
 
     /// Adds a name to the item that is for its directory, or in the long form if that is full.
-    fn add_name(&mut self, number: u64, name: InodeName) -> Result<(), Error> {
+    fn add_name(&mut self, number: u64, name: &InodeName) -> Result<(), Error> {
         let item_max = self.btrfs.superblock.node_bytes.saturating_sub(NODE_BYTES);
         for key in keys_of_name(number, name.directory, &name.name) {
             let item = self.item(key)?.unwrap_or_default();
             let is_long = key.kind == INODE_EXTREF;
-            let new = joined(std::slice::from_ref(&name), is_long);
+            let new = joined(std::slice::from_ref(name), is_long);
             if is_long || item.len() + new.len() <= item_max {
                 return self.changes.set(key, Some([item, new].concat()));
             }

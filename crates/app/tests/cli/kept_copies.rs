@@ -137,7 +137,7 @@ fn a_copy_that_is_as_fresh_as_the_array_or_fresher_has_no_part_in_it() {
         assert!(serve.said.contains(&order) && serve.said.contains("not used"), "{}", serve.said);
         assert_eq!(serve.array()["slots"], "[U_]");
         let mut client = Client::connect(&serve.uri).unwrap();
-        assert!(client.read(MIB, MIB as u32).unwrap() == [0x55; MIB as usize], "{name}");
+        assert!(client.read(MIB, MIB as usize).unwrap() == [0x55; MIB as usize], "{name}");
         client.write(2 * MIB, &[0x66; 4096]).unwrap();
         client.flush().unwrap();
         drop(client);

@@ -3,14 +3,13 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::{UnixDatagram, UnixListener};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::fuse::Loop;
-use crate::harness::{Room, Said, Serve, require, run, said, tool, wattle};
+use crate::harness::{Room, Said, run, said, tool, wattle};
 use crate::nbd::Client;
 
 /// Far more than anything here takes, for machines that are busy.

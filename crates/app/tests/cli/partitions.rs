@@ -147,9 +147,9 @@ fn a_partition_and_what_is_on_the_whole_drive_are_not_both_written() {
     Serve::start(&room, &[&with[..], &["-V", &inside]].concat(), &[&drive]).stop();
 }
 
-/// Hazard: a disk of sectors of 512 has one thing at eight times the place of a partition that shows
-/// nothing, and that partition is written there, over another one. Linux made the partitions of a
-/// block device in its sectors.
+/// Hazard: a disk of sectors of 512 has one thing at eight times the place of a partition that
+/// shows nothing, and that partition is written there, over another one. Linux made the partitions
+/// of a block device in its sectors.
 #[test]
 fn partitions_of_a_block_device_are_where_linux_has_them() {
     const MIB: u64 = 1 << 20;

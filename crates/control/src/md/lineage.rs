@@ -13,8 +13,9 @@
 //! - Nor does a number tell all: it is given again once it is free, and for each half of an array
 //!   the numbers of the other half's members are. Where every newcomer gets the first one that is
 //!   free, as in Linux, it is the very number of a member that is away, in the same slot.
-//! - What is written over as a whole gets another number than it had: devices that left while it was
-//!   out have the old one as one that is out, and would count out an array that they never left.
+//! - What is written over as a whole gets another number than it had: devices that left while it
+//!   was out have the old one as one that is out, and would count out an array that they never
+//!   left.
 //!
 //! So a device that is older than the array comes back by the bitmap alone only if the bitmaps say
 //! the same of it ([`own_bits`]). They can, since nothing clears a bit while a member is out, and

@@ -28,8 +28,8 @@ pub enum Verdict {
     },
     /// Waiting for something to do.
     Spare,
-    /// It does not lie where the members in use do ([`crate::ArrayScan::apart`]), so that it is none
-    /// of them, whatever it says.
+    /// It does not lie where the members in use do ([`crate::ArrayScan::apart`]), so that it is
+    /// none of them, whatever it says.
     Apart {
         /// The slot that it says it is in; `None` of a spare.
         slot: Option<u16>,

@@ -9,9 +9,9 @@
 //! than [`LAYERS_MAX`] layers. How many rounds there are is no bound: of arrays that lack a member
 //! each takes a round.
 //!
-//! Invariant: what lacks a member is opened only when nothing else is left that could hold it. The
-//! other half of a mirror may be a volume of a group that is opened later, or encrypted; an array
-//! that was started without it would leave it behind at its first write.
+//! Invariant: what lacks a member is opened only when nothing else is left that could hold it. That
+//! may be encrypted, or, where those that were given are too few, a volume of a group that is opened
+//! later; an array that was started without it would leave it behind at its first write.
 
 mod change;
 mod find;

@@ -424,8 +424,8 @@ impl Session {
         Ok(Answer::Done(true))
     }
 
-    /// Room for one mapping of so many bytes more. What is replaced keeps its own as long as a request under way
-    /// uses it.
+    /// Room for one mapping of so many bytes more. What is replaced keeps its own as long as a
+    /// request under way uses it.
     fn room(&self, len: u64) -> Result<MappingRoom, SessionFault> {
         let mappings = &self.disk.mappings;
         let room = usize::try_from(len).ok().and_then(|len| mappings.take(len));

@@ -127,8 +127,8 @@ fn a_log_that_is_not_empty_is_applied() {
     }
 }
 
-/// A file system that grew, and went down before its superblock reached its place: new groups, and a
-/// last one that is longer, are in the log alone, and so is what was made there.
+/// A file system that grew, and went down before its superblock reached its place: new groups, and
+/// a last one that is longer, are in the log alone, and so is what was made there.
 #[test]
 fn what_was_made_after_a_growth_that_is_in_the_log_comes_out() {
     for (size, options) in [(400 << 20, "size=320m"), (330 << 20, "size=320m,agcount=2")] {

@@ -52,8 +52,8 @@ pub(super) fn judge(member: &MemberFacts, fresh: &MemberFacts) -> Verdict {
         (_, DeviceRole::Faulty | DeviceRole::Unknown(_)) => {
             Verdict::Faulty { according_to: fresh.name.clone() }
         }
-        // It was whole in a slot, and the freshest table has nothing of it: the array let it go just
-        // now, or was run without it. What it holds is not a spare's to write over.
+        // It was whole in a slot, and the freshest table has nothing of it: the array let it go
+        // just now, or was run without it. What it holds is not a spare's to write over.
         (DeviceRole::Active(slot), DeviceRole::Spare)
             if behind <= 1 && is_whole(own) && numbers_tell(own) =>
         {

@@ -66,6 +66,13 @@ async fn whole(core: &Core, array: &RunningArray) {
     panic!("it is not whole after 20 s: {:?}", array.handle().status(core).await);
 }
 
+/// Waits until this slot is in sync.
+async fn filled(core: &Core, array: &RunningArray, slot: usize) {
+    while array.handle().status(core).await.members[slot].state != MemberState::InSync {
+        core.sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Reads what was written without the members in `without`, in a new start.
 fn read_without(names: &[String], without: &[usize]) -> Vec<u8> {
     let names: Vec<_> =
@@ -328,9 +335,7 @@ fn a_member_that_came_back_does_not_make_those_that_left_meanwhile_another_half(
             array.remove(leaves).await.unwrap();
         }
         array.add(b, UUID, Forced::default()).await.unwrap();
-        while array.handle().status(&core).await.members[1].state != MemberState::InSync {
-            core.sleep(Duration::from_millis(10)).await;
-        }
+        filled(&core, &array, 1).await;
         array.fail(c).await.unwrap();
         array.remove(c).await.unwrap();
         write(&core, &array, &data(5)).await;
@@ -339,9 +344,13 @@ fn a_member_that_came_back_does_not_make_those_that_left_meanwhile_another_half(
     let all = names.clone();
     on_a_core(async move |core| {
         let array = run(&core, &all).await;
-        for left in [&all[0], &all[2]] {
-            array.add(left, Uuid([left.len() as u8; 16]), Forced::default()).await.unwrap();
-        }
+        array.add(&all[2], UUID, Forced::default()).await.unwrap();
+        filled(&core, &array, 2).await;
+        // The first that left knows none of those that are in sync, if not that it ran apart.
+        let problem = array.add(&all[0], UUID, Forced::default()).await.unwrap_err();
+        assert!(problem.what.contains("may have been run without them"), "{problem}");
+        let forced = Forced::default().with(Check::SplitBrain);
+        array.add(&all[0], UUID, forced).await.unwrap();
         whole(&core, &array).await;
         array.stop().await.unwrap();
     });

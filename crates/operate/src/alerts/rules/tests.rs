@@ -16,6 +16,24 @@ use crate::scrub_files::ScrubFile;
 
 const HOUR: u64 = 3600;
 
+/// What a server says that serves these arrays.
+fn serving(arrays: Vec<ArrayReport>) -> ServerReport {
+    ServerReport {
+        server: "data".to_owned(),
+        pid: 1,
+        arrays,
+        volumes: Vec::new(),
+        groups: Vec::new(),
+        threads: Vec::new(),
+        cpu_ms: None,
+        qos: Vec::new(),
+        checkpoints: Vec::new(),
+        reservations: Vec::new(),
+        sole_array: None,
+        stopped: Vec::new(),
+    }
+}
+
 /// A watched server, by steps.
 struct World {
     state: AlertsState,
@@ -58,20 +76,7 @@ impl World {
     fn tell(&mut self) -> Vec<Notification> {
         self.secs += 1;
         let mut told = Vec::new();
-        let report = ServerReport {
-            server: "data".to_owned(),
-            pid: 1,
-            arrays: vec![self.array.clone()],
-            volumes: Vec::new(),
-            groups: Vec::new(),
-            threads: Vec::new(),
-            cpu_ms: None,
-            qos: Vec::new(),
-            checkpoints: Vec::new(),
-            reservations: Vec::new(),
-            sole_array: None,
-            stopped: Vec::new(),
-        };
+        let report = serving(vec![self.array.clone()]);
         let seen = Look {
             report: &report,
             events: &std::mem::take(&mut self.events),
@@ -466,20 +471,7 @@ fn a_spare_that_is_another_arrays_by_now_has_moved() {
             array.spares.extend(has.then(|| spare(SpareState::Spare)));
             array
         });
-        let report = ServerReport {
-            server: "data".to_owned(),
-            pid: 1,
-            arrays: arrays.collect(),
-            volumes: Vec::new(),
-            groups: Vec::new(),
-            threads: Vec::new(),
-            cpu_ms: None,
-            qos: Vec::new(),
-            checkpoints: Vec::new(),
-            reservations: Vec::new(),
-            sole_array: None,
-            stopped: Vec::new(),
-        };
+        let report = serving(arrays.collect());
         let seen = Look {
             report: &report,
             events: &[],
@@ -510,20 +502,7 @@ fn others_say(
     fullness: Option<&Asked<Fullness>>,
     drives: Option<&Asked<DriveFault>>,
 ) -> Vec<String> {
-    let report = ServerReport {
-        server: "data".to_owned(),
-        pid: 1,
-        arrays: vec![world.array.clone()],
-        volumes: Vec::new(),
-        groups: Vec::new(),
-        threads: Vec::new(),
-        cpu_ms: None,
-        qos: Vec::new(),
-        checkpoints: Vec::new(),
-        reservations: Vec::new(),
-        sole_array: None,
-        stopped: Vec::new(),
-    };
+    let report = serving(vec![world.array.clone()]);
     world.rules.volume_full_percent = Some(90);
     let seen = Look {
         report: &report,

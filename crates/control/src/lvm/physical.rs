@@ -107,12 +107,19 @@ pub fn read(member: &Member) -> Option<Result<PhysicalVolume, LabelError>> {
 }
 
 /// An area whose text is not read, but written with those of the others.
-fn read_header(member: &Member, area: AreaScan) -> AreaScan {
+fn read_header(member: &Member, mut area: AreaScan) -> AreaScan {
     let header = member.read(area.place.offset_bytes, HEADER_BYTES).ok();
-    let header = header.and_then(|bytes| Header::decode(&bytes, area.place).ok());
-    let error =
-        format!("it is not among the first {READ_AREAS_MAX}, and LVM2 makes no more: its text is not read");
-    AreaScan { header, error: Some(error), ..area }
+    area.header = header.and_then(|bytes| Header::decode(&bytes, area.place).ok());
+    match &area.header {
+        Some(header) if header.is_ignored() => area.state = AreaState::Ignored,
+        Some(header) if header.committed().is_none() => area.state = AreaState::Empty,
+        _ => {
+            area.error = Some(format!(
+                "it is not among the first {READ_AREAS_MAX}, and LVM2 makes no more: its text is not read"
+            ));
+        }
+    }
+    area
 }
 
 fn read_area(member: &Member, mut area: AreaScan) -> AreaScan {

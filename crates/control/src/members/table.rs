@@ -96,9 +96,9 @@ fn beginnings(whole: &Arc<Whole>, own: &PartitionTable, other: &PartitionTable) 
         }
         let Some(begins) = begins_with(whole, partition) else { continue };
         if is_own {
-            shown_own += 1
+            shown_own += 1;
         } else {
-            shown_other += 1
+            shown_other += 1;
         }
         if begins == Beginning::FileSystem {
             file_systems.push(start..start.saturating_add(len));

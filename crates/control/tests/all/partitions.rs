@@ -162,8 +162,8 @@ fn what_lies_in_a_file_system_tells_nothing_of_a_table() {
     const KIB: u64 = 1 << 10;
     // In sectors of 512 from 256 KiB on for 2 MiB, of 4096 from 2 MiB on.
     let entries = [(512, 4096)];
-    let rows: [(&[(u64, u16)], u32, bool); 4] = [
-        (&[(2048 * KIB, 0)], 4096, true),
+    let rows = [
+        (&[(2048 * KIB, 0)][..], 4096, true),
         (&[(2048 * KIB, 1)], 512, false),
         (&[(256 * KIB, 0), (2048 * KIB, 0)], 512, true),
         (&[(256 * KIB, 0), (2048 * KIB, 7)], 512, true),

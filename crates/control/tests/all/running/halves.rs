@@ -308,7 +308,7 @@ impl History {
         let [with, without] = if random.below(2) == 0 { halves } else { [halves[1], halves[0]] };
         lives.push(Life::alone(random, with, Some((4, numbers)), rests));
         let mut alone = (0..4).map(|_| Life::alone(random, without, None, false));
-        if seed % 3 == 0 {
+        if seed.is_multiple_of(3) {
             // Counts of events that differ by one at most tell less.
             lives.extend(alone.next().map(|life| Life { levels_with: Some(with), ..life }));
         } else {

@@ -90,7 +90,9 @@ fn a_volume_fills_no_slot_of_an_array_that_can_be_used_without_it() {
     let Some(lower) = unpack(dir.path()) else { return };
     let (_mirror, half) = half_on_a_volume(&lower, Level::Raid1);
     for degraded in [Degraded::Auto, Degraded::Never] {
-        for members in [[&[half.clone()][..], &lower].concat(), [&lower[..], &[half.clone()]].concat()] {
+        for members in
+            [[&[half.clone()][..], &lower].concat(), [&lower[..], std::slice::from_ref(&half)].concat()]
+        {
             let policy = Policy { degraded, ..Policy::default() };
             with_policy(&members, Purpose::Look, policy, async |_, stack| {
                 let array = stack.scan.arrays.iter().find(|array| array.assembly.name() == "t").unwrap();

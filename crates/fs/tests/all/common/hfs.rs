@@ -252,7 +252,7 @@ impl Volume {
             *valences.entry(*parent).or_insert(0_u32) += u32::from(record[1] < 3);
         }
         for (_, record) in self.items.values_mut().filter(|(_, record)| record[1] == 1) {
-            let id = u32::from_be_bytes(record[8..12].try_into().unwrap());
+            let id = u32::from_be_bytes(record[8..12].try_into().expect("four bytes"));
             put(record, 4, &valences.get(&id).copied().unwrap_or(0).to_be_bytes());
         }
         let catalog = self.items.iter().map(|((parent, _), (name, record))| {

@@ -10,8 +10,8 @@
 //! each takes a round.
 //!
 //! Invariant: what lacks a member is opened only when nothing else is left that could hold it. That
-//! may be encrypted, or, where those that were given are too few, a volume of a group that is opened
-//! later; an array that was started without it would leave it behind at its first write.
+//! may be encrypted, or, where those that were given are too few, a volume of a group that is
+//! opened later; an array that was started without it would leave it behind at its first write.
 
 mod change;
 mod find;

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help test lint journeys demo fuzz sim checkers cuts reshapes mdadm-tests torture bench guest deps deb tarball supply packages
+.PHONY: help test lint journeys guest-newest demo fuzz sim checkers cuts reshapes mdadm-tests torture bench guest deps deb tarball supply packages
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -28,6 +28,10 @@ deps: ## the Debian packages the tests use (installs when root, else says what i
 
 guest: ## the Linux guest that judges our arrays, into .guest/
 	guest/build
+
+guest-newest: ## arrays in every state, both ways, with the newest kernel that Debian has (its backports of Debian 13)
+	scripts/deps guest
+	WATTLE_GUEST_KERNEL=newest CI=true $(CARGO) test -p wattle-app --test guest -- --nocapture linux_and_wattle every_state
 
 demo: ## a tour on five drives, under a minute once it is built (installs what it needs when root)
 	scripts/deps demo

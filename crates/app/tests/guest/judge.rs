@@ -33,14 +33,18 @@ impl Guest {
     /// `WATTLE_GUEST_KERNEL` names another kernel to judge in place of the usual one.
     pub fn ready(kernel: &str) -> Option<Self> {
         let other = std::env::var("WATTLE_GUEST_KERNEL").ok().filter(|_| kernel == USUAL);
-        let kernel = other.unwrap_or_else(|| kernel.to_owned());
+        Self::of(&other.unwrap_or_else(|| kernel.to_owned()))
+    }
+
+    /// The same where only this kernel can judge.
+    pub fn of(kernel: &str) -> Option<Self> {
         let build = root().join("guest/build");
         let status = Command::new(&build)
-            .env("WATTLE_GUEST_KERNEL", &kernel)
+            .env("WATTLE_GUEST_KERNEL", kernel)
             .stdout(std::process::Stdio::null())
             .status();
         if status.as_ref().is_ok_and(std::process::ExitStatus::success) {
-            return Some(Self { kernel });
+            return Some(Self { kernel: kernel.to_owned() });
         }
         assert!(
             std::env::var_os("CI").is_none(),

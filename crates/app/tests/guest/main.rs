@@ -366,7 +366,7 @@ fn linux_decrypts_what_wattle_encrypted_and_the_other_way_round() {
 /// What Linux 6.19 writes into superblocks, taken back.
 #[test]
 fn linux_takes_superblocks_again_that_were_made_ready_for_it() {
-    let Some(guest) = Guest::ready("6.12") else { return };
+    let Some(guest) = Guest::of("6.12") else { return };
     compat::judge(&guest);
 }
 

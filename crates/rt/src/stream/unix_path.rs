@@ -5,7 +5,7 @@
 //! is served, remove it if not, and bind its own. Two processes that did so side by side could each
 //! find the same dead socket, and the second would remove the socket that the first has just bound.
 //! So the three steps are done under a lock that only processes of this user can hold: a directory
-//! can be locked by everyone who may read it.
+//! can be locked by every user who may read it.
 
 use super::ListenError;
 use crate::base::error::IoError;
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) }, 0);
     }
 
-    /// Everyone who may read the directory can lock it, and everyone who may write to it can put a
+    /// Every user who may read the directory can lock it, and one who may write to it can put a
     /// file there.
     #[test]
     #[cfg_attr(miri, ignore = "sockets of the system")]
